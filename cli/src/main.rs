@@ -1,0 +1,3 @@
+//! The `highwater` binary.
+
+fn main() {}

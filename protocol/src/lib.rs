@@ -1,0 +1,6 @@
+//! Kafka's bytes: messages generated from our schema files, frames and headers, record batches,
+//! error codes and the id newtypes. No async, no sockets, no files.
+
+pub mod types;
+
+pub use types::*;

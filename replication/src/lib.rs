@@ -1,0 +1,3 @@
+//! The rules of replication: plain, synchronous state machines without clocks, files or sockets.
+
+pub mod time;
