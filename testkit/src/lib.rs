@@ -1,1 +1,3 @@
-//! The `testkit` crate.
+//! Clusters for tests: simulated ones now; real ones as processes.
+
+pub mod sim;
