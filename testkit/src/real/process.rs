@@ -1,0 +1,123 @@
+//! One node as a child process: started from a properties file, signalled, and always ended with
+//! its owner.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running node. Dropping it kills the process.
+#[derive(Debug)]
+pub struct NodeProcess {
+    child: Child,
+    frozen: bool,
+}
+
+impl NodeProcess {
+    /// Runs `binary serve properties`, with everything it prints added to `log`.
+    pub fn start(binary: &Path, properties: &Path, log: &Path) -> Result<NodeProcess> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot open {}", log.display()))?;
+        let child = Command::new(binary)
+            .arg("serve")
+            .arg(properties)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        Ok(NodeProcess { child, frozen: false })
+    }
+
+    /// The operating system's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process still runs (a frozen one does).
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Kills the process as a crash does (SIGKILL) and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks for a clean stop (SIGTERM) and waits for it.
+    pub fn stop(mut self, timeout: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("process {} did not stop within {timeout:?} of SIGTERM", self.id());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Freezes the process (SIGSTOP): its sockets stay open and nothing answers.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.frozen = true;
+        self.signal(Signal::STOP)
+    }
+
+    /// Ends a freeze (SIGCONT).
+    pub fn thaw(&mut self) -> Result<()> {
+        self.frozen = false;
+        self.signal(Signal::CONT)
+    }
+
+    /// Whether the process was frozen and not thawed.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("a child has a positive id")?, signal)?;
+        Ok(())
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        // Both fail only when the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Finds the `highwater` binary: `HIGHWATER_BIN`, or beside the running test or program.
+pub fn find_binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("HIGHWATER_BIN") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe()?;
+    for folder in own.ancestors().skip(1).take(2) {
+        let candidate = folder.join("highwater");
+        if candidate.is_file() {
+            return Ok(candidate);
+        }
+    }
+    bail!("no `highwater` beside {}: build it first, or set HIGHWATER_BIN", own.display())
+}
+
+/// Ports that nothing listens on just now, distinct from each other.
+pub fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let listeners: Vec<std::net::TcpListener> = (0..count)
+        .map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)))
+        .collect::<std::io::Result<_>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
