@@ -1,0 +1,295 @@
+//! Requests that wait for a condition, a deadline or the end of their connection (rules F02, F04, P05).
+//!
+//! An operation is watched under every key whose change may satisfy it. Whoever changes something
+//! under a key calls [`Purgatory::check`] afterwards, and gets back the operations that are now
+//! satisfied; completing them is the caller's business, outside every lock. So the path is:
+//! append, release the partition, check its key, complete what comes back.
+//!
+//! Invariants:
+//! - an operation leaves the purgatory exactly once: by check, deadline, cancel or drain, whichever
+//!   takes it first;
+//! - no change is missed: the condition is evaluated again after the operation is registered, so a
+//!   change between the first look and the registration is seen by one of the two sides;
+//! - no purgatory lock is held while a condition is evaluated, except the operation's own.
+//!
+//! The order of locks is: the operation's own, then whatever its condition locks (a partition).
+//! Therefore nobody may call in here while holding a partition's lock.
+//!
+//! Completed operations stay listed under their other keys until those are checked, registered under
+//! again, or swept; such a leftover is an empty shell. With one thread everything happens in one
+//! order that depends on the calls alone.
+
+use crate::time::Instant;
+use crate::timer::{Timer, TimerKey};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 64;
+
+/// Sweep leftovers once so many operations were completed since the last sweep.
+const SWEEP_AFTER: usize = 1000;
+
+/// What made an operation's condition be looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger<'a, K> {
+    /// It is being registered: look at everything.
+    Registration,
+    /// Something changed under this key. An operation that one key can satisfy may look at it alone.
+    Key(&'a K),
+}
+
+/// A request that waits.
+pub trait DelayedOperation: Send {
+    /// What changes are announced under; a partition, usually.
+    type Key: Ord + Hash + Clone + Send;
+
+    /// Whether the wait is over. May lock partitions. Must not call into the purgatory, nor change
+    /// anything that others see: it may be called again.
+    fn is_satisfied(&self, trigger: Trigger<'_, Self::Key>) -> bool;
+}
+
+/// A watched operation's shell: the operation until somebody takes it, its place in the timer.
+#[derive(Debug)]
+struct Watched<O> {
+    operation: Mutex<Option<O>>,
+    timer_key: Mutex<Option<TimerKey>>,
+}
+
+impl<O> Watched<O> {
+    fn take(&self) -> Option<O> {
+        lock(&self.operation).take()
+    }
+
+    fn is_gone(&self) -> bool {
+        // Somebody evaluating it right now holds the lock: then it is not gone yet.
+        self.operation.try_lock().is_ok_and(|operation| operation.is_none())
+    }
+}
+
+/// Names a parked operation, to cancel it. Keeps no more than the empty shell alive.
+#[derive(Debug)]
+pub struct WatchHandle<O>(Arc<Watched<O>>);
+
+impl<O> Clone for WatchHandle<O> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// What became of an operation handed to [`Purgatory::watch`].
+#[derive(Debug)]
+pub enum Watch<O> {
+    /// Its condition holds already: complete it now.
+    Satisfied(O),
+    /// It waits. (Or another thread has satisfied it meanwhile and completes it.)
+    Parked(WatchHandle<O>),
+}
+
+type WatchList<K, O> = BTreeMap<K, Vec<Arc<Watched<O>>>>;
+
+/// Operations waiting under keys and for deadlines.
+#[derive(Debug)]
+pub struct Purgatory<O: DelayedOperation> {
+    shards: Vec<Mutex<WatchList<O::Key, O>>>,
+    timer: Mutex<Timer<Arc<Watched<O>>>>,
+    completed_since_sweep: AtomicUsize,
+}
+
+impl<O: DelayedOperation> Default for Purgatory<O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<O: DelayedOperation> Purgatory<O> {
+    /// An empty purgatory.
+    pub fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(BTreeMap::new())).collect(),
+            timer: Mutex::new(Timer::new()),
+            completed_since_sweep: AtomicUsize::new(0),
+        }
+    }
+
+    /// Parks an operation under its keys until `deadline`, unless it is satisfied already.
+    pub fn watch<'k>(
+        &self,
+        operation: O,
+        keys: impl IntoIterator<Item = &'k O::Key>,
+        deadline: Instant,
+    ) -> Watch<O>
+    where
+        O::Key: 'k,
+    {
+        if operation.is_satisfied(Trigger::Registration) {
+            return Watch::Satisfied(operation);
+        }
+        self.watch_checked(operation, keys, deadline)
+    }
+
+    /// Like [`Self::watch`], for an operation whose condition the caller has just found not to hold:
+    /// saves the first of the two evaluations.
+    pub fn watch_checked<'k>(
+        &self,
+        operation: O,
+        keys: impl IntoIterator<Item = &'k O::Key>,
+        deadline: Instant,
+    ) -> Watch<O>
+    where
+        O::Key: 'k,
+    {
+        let watched = Arc::new(Watched {
+            operation: Mutex::new(Some(operation)),
+            timer_key: Mutex::new(None),
+        });
+        // The deadline comes first: who completes the operation from here on finds it to cancel.
+        *lock(&watched.timer_key) = Some(lock(&self.timer).schedule(deadline, watched.clone()));
+        for key in keys {
+            let mut shard = lock(self.shard(key));
+            match shard.get_mut(key) {
+                Some(list) => {
+                    list.retain(|other| !other.is_gone());
+                    list.push(watched.clone());
+                }
+                None => {
+                    shard.insert(key.clone(), vec![watched.clone()]);
+                }
+            }
+        }
+        // A change before the registration was announced to nobody: look once more (F04).
+        match self.take_if_satisfied(&watched, Trigger::Registration) {
+            Some(operation) => Watch::Satisfied(operation),
+            None => Watch::Parked(WatchHandle(watched)),
+        }
+    }
+
+    /// Something changed under `key`: takes out the operations that are satisfied by it, in the
+    /// order in which they were parked. The caller completes them. Must not be called with a lock
+    /// held that a condition takes.
+    pub fn check(&self, key: &O::Key) -> Vec<O> {
+        let watching: Vec<Arc<Watched<O>>> = match lock(self.shard(key)).get(key) {
+            Some(list) => list.clone(),
+            None => return Vec::new(),
+        };
+        let mut satisfied = Vec::new();
+        for watched in &watching {
+            satisfied.extend(self.take_if_satisfied(watched, Trigger::Key(key)));
+        }
+        self.drop_leftovers(key);
+        self.maybe_sweep();
+        satisfied
+    }
+
+    /// Takes out every operation whose deadline is not after `now`, earliest first.
+    pub fn expire(&self, now: Instant) -> Vec<O> {
+        let mut expired = Vec::new();
+        loop {
+            // Not `while let`: the timer's lock must not be held while the operation's is taken.
+            let due = lock(&self.timer).pop_due(now);
+            let Some(watched) = due else { break };
+            if let Some(operation) = watched.take() {
+                self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
+                expired.push(operation);
+            }
+        }
+        self.maybe_sweep();
+        expired
+    }
+
+    /// When the earliest deadline is, if anything waits.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        lock(&self.timer).next_deadline()
+    }
+
+    /// Takes an operation out whatever its condition: its connection is gone, or its owner wants to
+    /// complete it now. `None` when it was completed before.
+    pub fn cancel(&self, handle: &WatchHandle<O>) -> Option<O> {
+        let operation = handle.0.take()?;
+        self.on_taken(&handle.0);
+        self.maybe_sweep();
+        Some(operation)
+    }
+
+    /// Takes everything out, in the order of the deadlines; for a shutdown.
+    pub fn drain(&self) -> Vec<O> {
+        let all = self.expire(Instant(std::time::Duration::MAX));
+        self.sweep();
+        all
+    }
+
+    /// How many operations wait (`NumDelayedOperations`).
+    pub fn delayed(&self) -> usize {
+        lock(&self.timer).len()
+    }
+
+    /// How many places under keys are taken, leftovers included (`PurgatorySize`).
+    pub fn watched(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
+    }
+
+    /// How many operations wait under this key.
+    pub fn waiting_under(&self, key: &O::Key) -> usize {
+        lock(self.shard(key))
+            .get(key)
+            .map_or(0, |list| list.iter().filter(|watched| !watched.is_gone()).count())
+    }
+
+    fn take_if_satisfied(&self, watched: &Watched<O>, trigger: Trigger<'_, O::Key>) -> Option<O> {
+        let mut guard = lock(&watched.operation);
+        let satisfied = guard.as_ref().is_some_and(|operation| operation.is_satisfied(trigger));
+        let taken = if satisfied { guard.take() } else { None };
+        drop(guard);
+        if taken.is_some() {
+            self.on_taken(watched);
+        }
+        taken
+    }
+
+    fn on_taken(&self, watched: &Watched<O>) {
+        self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
+        let key = lock(&watched.timer_key).take();
+        if let Some(key) = key {
+            lock(&self.timer).cancel(key);
+        }
+    }
+
+    fn drop_leftovers(&self, key: &O::Key) {
+        let mut shard = lock(self.shard(key));
+        if let Some(list) = shard.get_mut(key) {
+            list.retain(|watched| !watched.is_gone());
+            if list.is_empty() {
+                shard.remove(key);
+            }
+        }
+    }
+
+    fn maybe_sweep(&self) {
+        if self.completed_since_sweep.load(Ordering::Relaxed) > SWEEP_AFTER {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&self) {
+        self.completed_since_sweep.store(0, Ordering::Relaxed);
+        for shard in &self.shards {
+            lock(shard).retain(|_, list| {
+                list.retain(|watched| !watched.is_gone());
+                !list.is_empty()
+            });
+        }
+    }
+
+    fn shard(&self, key: &O::Key) -> &Mutex<WatchList<O::Key, O>> {
+        // `DefaultHasher::new` has fixed keys: the same key is in the same shard in every run.
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        &self.shards[hasher.finish() as usize % SHARDS]
+    }
+}
+
+/// A thread that panicked inside a condition has changed nothing here: the data stays good.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
