@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Write};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use zstd::zstd_safe::{CCtx, DCtx, ResetDirective};
 
@@ -24,6 +24,8 @@ const XERIAL_HEADER_BYTES: usize = 16;
 const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 /// Three bytes of a Snappy block copy at most 64: no block grows by more than this factor.
 const SNAPPY_MAX_EXPANSION: usize = 22;
+/// The start of a gzip member.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// The magic of an LZ4 frame, little-endian.
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 /// The descriptor bit for independent blocks.
@@ -61,29 +63,40 @@ impl std::fmt::Debug for ReadBuffer {
     }
 }
 
-/// A codec's reader over compressed bytes.
-pub(super) enum Decoder<'a> {
-    Gzip(Box<MultiGzDecoder<&'a [u8]>>),
+/// A codec's reader over compressed bytes. Once at its end it stays there: what follows a frame is
+/// not read, except further gzip members and Zstandard frames, as Kafka has it.
+pub(super) struct Decoder<'a> {
+    kind: Kind<'a>,
+    at_end: bool,
+}
+
+enum Kind<'a> {
+    Gzip(Box<GzDecoder<&'a [u8]>>),
     Snappy(SnappyReader<'a>),
-    Lz4(Box<lz4_flex::frame::FrameDecoder<&'a [u8]>>),
+    Lz4(Box<lz4_flex::frame::FrameDecoder<EndNoting<'a>>>),
     Zstd(Box<zstd::Decoder<'a, &'a [u8]>>),
 }
 
 impl<'a> Decoder<'a> {
-    /// Starts reading `input`; a single Snappy block would not be allowed more than `limit_bytes`.
+    /// Starts reading `input` with `codec`, which is not "none". A single Snappy block is not allowed
+    /// more than `limit_bytes`.
     pub(super) fn new(
         codec: Compression,
         input: &'a [u8],
         zstd_context: &'a mut Option<DCtx<'static>>,
         limit_bytes: usize,
     ) -> io::Result<Self> {
-        Ok(match codec {
+        let kind = match codec {
             Compression::None => unreachable!("uncompressed records have no decoder"),
-            Compression::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(input))),
-            Compression::Snappy => Decoder::Snappy(SnappyReader::new(input, limit_bytes)),
+            Compression::Gzip => Kind::Gzip(Box::new(GzDecoder::new(input))),
+            Compression::Snappy => Kind::Snappy(SnappyReader::new(input, limit_bytes)),
             Compression::Lz4 => {
                 check_lz4_descriptor(input)?;
-                Decoder::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(input)))
+                let input = EndNoting {
+                    rest: input,
+                    read_beyond: false,
+                };
+                Kind::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(input)))
             }
             Compression::Zstd => {
                 let context = zstd_context.get_or_insert_with(DCtx::create);
@@ -93,9 +106,58 @@ impl<'a> Decoder<'a> {
                     .map_err(|code| io::Error::other(zstd::zstd_safe::get_error_name(code)))?;
                 let mut decoder = zstd::Decoder::with_context(input, context);
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Decoder::Zstd(Box::new(decoder))
+                Kind::Zstd(Box::new(decoder))
             }
+        };
+        Ok(Self {
+            kind,
+            at_end: false,
         })
+    }
+}
+
+impl Read for Decoder<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at_end || out.is_empty() {
+            return Ok(0);
+        }
+        let read = match &mut self.kind {
+            Kind::Gzip(decoder) => read_gzip(decoder, out),
+            Kind::Snappy(decoder) => decoder.read(out),
+            Kind::Lz4(decoder) => match decoder.read(out)? {
+                0 if decoder.get_ref().read_beyond => Err(invalid_data("the LZ4 frame has no end")),
+                count => Ok(count),
+            },
+            Kind::Zstd(decoder) => decoder.read(out),
+        }?;
+        self.at_end = read == 0;
+        Ok(read)
+    }
+}
+
+/// Goes on with a further member when one follows; other bytes behind a member are passed over.
+fn read_gzip(decoder: &mut GzDecoder<&[u8]>, out: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match decoder.read(out)? {
+            0 if decoder.get_ref().starts_with(&GZIP_MAGIC) => {
+                *decoder = GzDecoder::new(*decoder.get_ref());
+            }
+            count => return Ok(count),
+        }
+    }
+}
+
+/// Notes whether more was asked for than was there: the LZ4 library takes the end of its input for
+/// the end of the frame.
+struct EndNoting<'a> {
+    rest: &'a [u8],
+    read_beyond: bool,
+}
+
+impl Read for EndNoting<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.read_beyond |= self.rest.is_empty() && !out.is_empty();
+        self.rest.read(out)
     }
 }
 
@@ -108,17 +170,6 @@ fn check_lz4_descriptor(input: &[u8]) -> io::Result<()> {
         Ok(())
     } else {
         Err(invalid_data("LZ4 blocks depend on each other"))
-    }
-}
-
-impl Read for Decoder<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Decoder::Gzip(decoder) => decoder.read(out),
-            Decoder::Snappy(decoder) => decoder.read(out),
-            Decoder::Lz4(decoder) => decoder.read(out),
-            Decoder::Zstd(decoder) => decoder.read(out),
-        }
     }
 }
 
@@ -165,7 +216,9 @@ impl<'a> SnappyReader<'a> {
             return Ok(&[]);
         }
         let Some((length, rest)) = self.input.split_first_chunk::<4>() else {
-            return Err(invalid_data("the last Snappy block has no length"));
+            // Less than a length is passed over, as snappy-java does.
+            self.input = &[];
+            return Ok(&[]);
         };
         let length = u32::from_be_bytes(*length) as usize;
         let Some((block, rest)) = rest.split_at_checked(length) else {
@@ -187,7 +240,6 @@ impl<'a> SnappyReader<'a> {
         if length > compressed.len().saturating_mul(SNAPPY_MAX_EXPANSION) {
             return Err(invalid_data("a Snappy block claims more than it can hold"));
         }
-        // One byte more than the limit is enough for the caller to see it exceeded.
         if length > self.limit_bytes {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "Snappy block"));
         }

@@ -104,7 +104,7 @@ pub enum BatchError {
 impl BatchError {
     /// The Kafka error code for a produce answer: 2 CORRUPT_MESSAGE for bytes that do not hold
     /// together, 87 INVALID_RECORD for whole batches with wrong contents, 76
-    /// UNSUPPORTED_COMPRESSION_TYPE, 10 MESSAGE_TOO_LARGE.
+    /// UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
     pub fn error_code(&self) -> i16 {
         match self {
             BatchError::LengthTooSmall { .. }
@@ -117,9 +117,9 @@ impl BatchError {
             | BatchError::Record { .. }
             | BatchError::TrailingBytes { .. }
             | BatchError::Decompression { .. }
+            | BatchError::DecompressedTooLarge { .. }
             | BatchError::ControlRecord { .. } => codes::INVALID_RECORD,
             BatchError::UnknownCompression { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
-            BatchError::DecompressedTooLarge { .. } => codes::MESSAGE_TOO_LARGE,
         }
     }
 }
@@ -163,9 +163,6 @@ pub enum RecordProblem {
         /// The length found.
         length: i32,
     },
-    /// A header's key is not UTF-8.
-    #[error("a header's key is not UTF-8")]
-    HeaderKeyText,
     /// Offset deltas of client batches count up from 0 by one.
     #[error("its offset delta is {found}, {expected} was expected")]
     OffsetDelta {
@@ -174,13 +171,13 @@ pub enum RecordProblem {
         /// The record's index.
         expected: i32,
     },
-    /// The batch's base timestamp and the record's delta leave 64 bits.
-    #[error("timestamp delta {delta} from {base} is out of range")]
-    Timestamp {
-        /// The batch's base timestamp.
-        base: i64,
-        /// The record's delta.
-        delta: i64,
+    /// It is larger than a record may be after decompression.
+    #[error("its length is {length}, at most {max_bytes} bytes are allowed")]
+    TooLarge {
+        /// The record's length field.
+        length: i32,
+        /// The limit given by the caller.
+        max_bytes: usize,
     },
 }
 

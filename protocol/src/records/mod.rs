@@ -5,6 +5,9 @@
 //!   [`BatchView::check_crc`], so that recovery, produce and fetch each decide what they pay for.
 //! - [`BatchViews`] and [`Batches`] walk a buffer and stop quietly at a torn tail.
 //! - [`BatchView::records`] iterates records as slices; decompression is bounded by a limit.
+//! - [`BatchView::walk`] looks at all records in one pass and keeps nothing; [`validate_client_batch`]
+//!   is the leader's check of what clients produce (rule P04).
+//! - [`BatchBuilder`] writes batches.
 //! - [`patch`] changes a batch in place, and knows what the CRC covers.
 //!
 //! Nothing here trusts a length before comparing it with the bytes that are there, and no input
@@ -17,6 +20,7 @@ mod error;
 mod header;
 pub mod patch;
 mod record;
+mod validate;
 mod varint;
 mod view;
 mod walk;
@@ -30,5 +34,8 @@ pub use header::{
     MAGIC, MIN_BATCH_LENGTH, NO_SEQUENCE, NO_TIMESTAMP, TimestampType, increment_sequence,
 };
 pub use record::{Header, Headers, Record, RecordIter};
+pub use validate::{
+    ClientBatchError, ProduceRules, RecordError, ValidatedBatch, validate_client_batch,
+};
 pub use view::{Batch, BatchView, BatchViews, Batches, first_batch, valid_bytes};
-pub use walk::{RecordFacts, WalkSummary};
+pub use walk::{ReadLimits, RecordFacts, WalkSummary};

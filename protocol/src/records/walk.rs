@@ -13,6 +13,26 @@ use super::view::BatchView;
 /// Bytes of decompressed records in memory at a time.
 const WINDOW_BYTES: usize = 16 * 1024;
 
+/// How much decompressing may give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadLimits {
+    /// For all records of one batch together.
+    pub batch_bytes: usize,
+    /// For one record of a compressed batch, its length field not counted
+    /// (`max.decompressed.message.bytes`).
+    pub record_bytes: usize,
+}
+
+impl Default for ReadLimits {
+    /// Kafka's default for one record, for both.
+    fn default() -> Self {
+        Self {
+            batch_bytes: 2_147_483_639,
+            record_bytes: 2_147_483_639,
+        }
+    }
+}
+
 /// What the walk tells about each record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordFacts {
@@ -42,33 +62,36 @@ pub struct WalkSummary {
 impl BatchView<'_> {
     /// Walks all records in one pass, calling `visit` for each, and checks that they are well formed,
     /// as many as counted, and followed by nothing. Stops with an error when they decompress to more
-    /// than `limit_bytes`.
+    /// than `limits` allow.
     pub fn walk(
         &self,
         buffer: &mut ReadBuffer,
-        limit_bytes: usize,
+        limits: ReadLimits,
         mut visit: impl FnMut(RecordFacts) -> Result<(), RecordProblem>,
     ) -> Result<WalkSummary, BatchError> {
         match self.compression()? {
-            Compression::None => walk_input(
-                SliceInput {
+            Compression::None => {
+                let input = SliceInput {
                     rest: self.payload(),
-                },
-                self,
-                &mut visit,
-            ),
+                };
+                walk_input(input, self, usize::MAX, &mut visit)
+            }
             codec => {
-                let fail = |error: &io::Error| decoding_error(codec, limit_bytes, error);
-                let decoder =
-                    Decoder::new(codec, self.payload(), buffer.zstd_context(), limit_bytes)
-                        .map_err(|error| fail(&error))?;
+                let fail = |error: &io::Error| decoding_error(codec, limits.batch_bytes, error);
+                let decoder = Decoder::new(
+                    codec,
+                    self.payload(),
+                    buffer.zstd_context(),
+                    limits.batch_bytes,
+                )
+                .map_err(|error| fail(&error))?;
                 let reader = BufReader::with_capacity(WINDOW_BYTES, decoder);
                 let mut input = StreamInput {
                     reader,
-                    left: limit_bytes as u64,
+                    left: limits.batch_bytes as u64,
                     failure: None,
                 };
-                let result = walk_input(&mut input, self, &mut visit);
+                let result = walk_input(&mut input, self, limits.record_bytes, &mut visit);
                 // A failing decoder shows as missing bytes; its own words say more.
                 match input.failure {
                     Some(error) => Err(fail(&error)),
@@ -115,45 +138,45 @@ impl Input for SliceInput<'_> {
     }
 }
 
-struct StreamInput<R> {
-    reader: R,
+struct StreamInput<'a> {
+    reader: BufReader<Decoder<'a>>,
     /// Bytes that may still come out before the limit.
     left: u64,
     failure: Option<io::Error>,
 }
 
-impl<R: BufRead> StreamInput<R> {
-    /// What is in the window; empty at the end, and after a failure.
+impl StreamInput<'_> {
+    /// What is in the window, filled again when it was used up; empty at the end, and after a failure.
+    #[inline]
     fn window(&mut self) -> &[u8] {
-        if self.failure.is_some() {
-            return &[];
+        if self.reader.buffer().is_empty() {
+            self.refill();
         }
-        loop {
-            match self.reader.fill_buf() {
-                Ok(window) if window.len() as u64 > self.left => {
-                    self.failure = Some(io::ErrorKind::FileTooLarge.into());
-                    return &[];
-                }
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.failure = Some(error);
-                    return &[];
-                }
-            }
-        }
-        // Asked again because a borrow returned from within the loop would last too long; the
-        // window is filled, so nothing is read.
-        self.reader.fill_buf().unwrap_or(&[])
+        self.reader.buffer()
     }
 
+    fn refill(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        match self.reader.fill_buf().map(<[u8]>::len) {
+            Ok(count) if count as u64 > self.left => {
+                self.failure = Some(io::ErrorKind::FileTooLarge.into());
+                self.reader.consume(count);
+            }
+            Ok(_) => {}
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    #[inline]
     fn consume(&mut self, count: usize) {
         self.reader.consume(count);
         self.left -= count as u64;
     }
 }
 
-impl<R: BufRead> Input for &mut StreamInput<R> {
+impl Input for &mut StreamInput<'_> {
     #[inline]
     fn byte(&mut self) -> Option<u8> {
         let first = *self.window().first()?;
@@ -243,14 +266,24 @@ impl<I: Input> Body<'_, I> {
     }
 }
 
+/// What timestamps of records come from.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// Deltas from this base timestamp.
+    Deltas(i64),
+    /// This append time, for all.
+    Append(i64),
+}
+
 fn walk_input<I: Input>(
     mut input: I,
     header: &BatchHeader,
+    max_record_bytes: usize,
     visit: &mut impl FnMut(RecordFacts) -> Result<(), RecordProblem>,
 ) -> Result<WalkSummary, BatchError> {
-    let append_time = match header.timestamp_type() {
-        TimestampType::CreateTime => None,
-        TimestampType::LogAppendTime => Some(header.max_timestamp),
+    let clock = match header.timestamp_type() {
+        TimestampType::CreateTime => Clock::Deltas(header.base_timestamp),
+        TimestampType::LogAppendTime => Clock::Append(header.max_timestamp),
     };
     let mut summary = WalkSummary {
         max_timestamp: NO_TIMESTAMP,
@@ -258,7 +291,7 @@ fn walk_input<I: Input>(
         records_bytes: 0,
     };
     for index in 0..header.count {
-        let (facts, size) = walk_record(&mut input, index, header.base_timestamp, append_time)
+        let (facts, size) = walk_record(&mut input, index, max_record_bytes, clock)
             .and_then(|(facts, size)| visit(facts).map(|()| (facts, size)))
             .map_err(|problem| BatchError::Record { index, problem })?;
         if index == 0 || facts.timestamp > summary.max_timestamp {
@@ -279,8 +312,8 @@ fn walk_input<I: Input>(
 fn walk_record<I: Input>(
     input: &mut I,
     index: i32,
-    base_timestamp: i64,
-    append_time: Option<i64>,
+    max_bytes: usize,
+    clock: Clock,
 ) -> Result<(RecordFacts, u64), RecordProblem> {
     let available = input.most_left();
     let mut prefix = Body { input, left: 5 };
@@ -290,20 +323,19 @@ fn walk_record<I: Input>(
     if left as u64 > available.saturating_sub(prefix_bytes as u64) {
         return Err(RecordProblem::Length { length, available });
     }
+    if left > max_bytes {
+        return Err(RecordProblem::TooLarge { length, max_bytes });
+    }
     let mut body = Body {
         input: prefix.input,
         left,
     };
     body.byte()?;
     let delta = body.unsigned(10).map(unzigzag_i64)?;
-    let timestamp = match append_time {
-        Some(time) => time,
-        None => base_timestamp
-            .checked_add(delta)
-            .ok_or(RecordProblem::Timestamp {
-                base: base_timestamp,
-                delta,
-            })?,
+    let timestamp = match clock {
+        // Kafka adds without looking; what comes out is judged by the timestamp rules.
+        Clock::Deltas(base) => base.wrapping_add(delta),
+        Clock::Append(time) => time,
     };
     let offset_delta = body.varint_i32()?;
     let has_key = body.skip_nullable()?;
