@@ -1,0 +1,56 @@
+//! The settings of one log, as Kafka names them. They are values: a change of a topic's config
+//! replaces the whole [`LogConfig`] and takes effect with the next append or retention pass.
+
+use std::time::Duration;
+
+/// Settings of one log. Negative limits mean "none", as in Kafka.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogConfig {
+    /// `segment.bytes`: a segment never grows beyond this.
+    pub segment_bytes: u32,
+    /// `segment.ms`: a segment is rolled when a batch is this much newer than its first batch.
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`: up to this much is taken off `segment_ms`, per segment.
+    pub segment_jitter_ms: i64,
+    /// `segment.index.bytes`: a segment is rolled when an index would exceed this.
+    pub segment_index_bytes: usize,
+    /// `index.interval.bytes`: bytes of batches between two entries of an index.
+    pub index_interval_bytes: u32,
+    /// `max.message.bytes`: the largest batch a leader appends.
+    pub max_message_bytes: usize,
+    /// `retention.ms`; negative keeps records for ever.
+    pub retention_ms: i64,
+    /// `retention.bytes`; negative does not limit the size.
+    pub retention_bytes: i64,
+    /// Whether `cleanup.policy` holds `delete`; otherwise only segments below the log start go.
+    pub delete: bool,
+    /// `file.delete.delay.ms`: how long a removed segment stays on disk as `.deleted`.
+    pub file_delete_delay: Duration,
+    /// `flush.messages`: fsync after this many records.
+    pub flush_messages: i64,
+    /// `flush.ms`: fsync when the oldest unflushed record has waited this long.
+    pub flush_ms: i64,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration: Duration,
+}
+
+impl Default for LogConfig {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * 24 * 3600 * 1000,
+            segment_jitter_ms: 0,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            max_message_bytes: 1_048_588,
+            retention_ms: 7 * 24 * 3600 * 1000,
+            retention_bytes: -1,
+            delete: true,
+            file_delete_delay: Duration::from_secs(60),
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            producer_id_expiration: Duration::from_secs(24 * 3600),
+        }
+    }
+}
