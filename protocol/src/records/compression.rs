@@ -48,6 +48,11 @@ impl ReadBuffer {
         &mut self.zstd
     }
 
+    /// Bytes kept for decompressed records; a Zstandard context comes on top.
+    pub fn retained_bytes(&self) -> usize {
+        self.output.capacity()
+    }
+
     /// Gives memory back beyond `bytes`, after an unusually large batch.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.output.clear();
