@@ -23,6 +23,7 @@ pub use context::{
 pub use handler::{FetchSessionHandler, ResponseVerdict, SessionFetch, SessionMetadata};
 pub use partitions::{PartitionSet, PartitionSlot, SessionPartition};
 
+use protocol::messages::fetch_request::FetchPartition;
 use protocol::types::{LeaderEpoch, Offset, Uuid};
 use std::sync::Arc;
 
@@ -50,12 +51,18 @@ pub struct PartitionKey {
 impl PartitionKey {
     /// A partition of the topic with this id.
     pub fn by_id(topic_id: Uuid, partition: i32) -> Self {
-        Self { topic: TopicKey::Id(topic_id), partition }
+        Self {
+            topic: TopicKey::Id(topic_id),
+            partition,
+        }
     }
 
     /// A partition of the topic with this name.
     pub fn by_name(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self { topic: TopicKey::Name(topic.into()), partition }
+        Self {
+            topic: TopicKey::Name(topic.into()),
+            partition,
+        }
     }
 }
 
@@ -72,4 +79,17 @@ pub struct PartitionFetch {
     pub current_leader_epoch: LeaderEpoch,
     /// Epoch of the record before `fetch_offset`; -1 when unknown (KIP-595).
     pub last_fetched_epoch: LeaderEpoch,
+}
+
+impl PartitionFetch {
+    /// What a request's partition asks for.
+    pub fn from_message(partition: &FetchPartition) -> Self {
+        Self {
+            fetch_offset: Offset(partition.fetch_offset),
+            log_start_offset: Offset(partition.log_start_offset),
+            max_bytes: partition.partition_max_bytes,
+            current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+            last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
+        }
+    }
 }

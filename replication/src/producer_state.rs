@@ -93,7 +93,9 @@ pub enum AppendCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProducerStateError {
     /// Error 45: a gap, an old repeat, or a new epoch that does not start at 0.
-    #[error("producer {producer_id} epoch {producer_epoch}: sequence {sequence} does not follow {last_sequence}")]
+    #[error(
+        "producer {producer_id} epoch {producer_epoch}: sequence {sequence} does not follow {last_sequence}"
+    )]
     OutOfOrderSequence {
         /// The producer.
         producer_id: ProducerId,
@@ -123,7 +125,9 @@ pub enum ProducerStateError {
         first_offset: Offset,
     },
     /// Error 52: a marker from a coordinator that has been replaced.
-    #[error("producer {producer_id}: coordinator epoch {coordinator_epoch} is fenced by {current_epoch}")]
+    #[error(
+        "producer {producer_id}: coordinator epoch {coordinator_epoch} is fenced by {current_epoch}"
+    )]
     TransactionCoordinatorFenced {
         /// The producer.
         producer_id: ProducerId,
@@ -230,9 +234,13 @@ impl ProducerStateManager {
                 check_epoch(entry, batch)?;
                 check_coordinator(entry, batch, &marker)
             }
-            BatchKind::Data { base_sequence, is_transactional } => {
+            BatchKind::Data {
+                base_sequence,
+                is_transactional,
+            } => {
                 if origin == AppendOrigin::Client {
-                    let last_sequence = sequence::advance(base_sequence.max(0), batch.last_offset_delta);
+                    let last_sequence =
+                        sequence::advance(base_sequence.max(0), batch.last_offset_delta);
                     if let Some(known) =
                         entry.find_duplicate(batch.producer_epoch, base_sequence, last_sequence)
                     {
@@ -255,7 +263,10 @@ impl ProducerStateManager {
     pub fn update(&mut self, batch: &ProducerBatch) -> Option<CompletedTransaction> {
         self.map_end_offset = batch.last_offset().next();
         match batch.kind {
-            BatchKind::Data { base_sequence, is_transactional } => {
+            BatchKind::Data {
+                base_sequence,
+                is_transactional,
+            } => {
                 self.update_data(batch, base_sequence, is_transactional);
                 None
             }
@@ -266,7 +277,10 @@ impl ProducerStateManager {
 
     fn update_data(&mut self, batch: &ProducerBatch, base_sequence: i32, is_transactional: bool) {
         let id = batch.producer_id;
-        let entry = self.producers.entry(id).or_insert_with(|| ProducerStateEntry::empty(id));
+        let entry = self
+            .producers
+            .entry(id)
+            .or_insert_with(|| ProducerStateEntry::empty(id));
         entry.adopt_epoch(batch.producer_epoch);
         entry.last_timestamp_ms = batch.max_timestamp_ms;
         if base_sequence != NO_SEQUENCE {
@@ -279,7 +293,8 @@ impl ProducerStateManager {
         }
         if is_transactional && entry.current_transaction_first_offset.is_none() {
             entry.current_transaction_first_offset = Some(batch.base_offset);
-            self.ongoing.insert(batch.base_offset, OngoingTransaction { producer_id: id });
+            self.ongoing
+                .insert(batch.base_offset, OngoingTransaction { producer_id: id });
         }
     }
 
@@ -289,7 +304,10 @@ impl ProducerStateManager {
         marker: &EndTransactionMarker,
     ) -> Option<CompletedTransaction> {
         let id = batch.producer_id;
-        let entry = self.producers.entry(id).or_insert_with(|| ProducerStateEntry::empty(id));
+        let entry = self
+            .producers
+            .entry(id)
+            .or_insert_with(|| ProducerStateEntry::empty(id));
         entry.adopt_epoch(batch.producer_epoch);
         entry.coordinator_epoch = marker.coordinator_epoch;
         entry.last_timestamp_ms = batch.max_timestamp_ms;
@@ -297,8 +315,12 @@ impl ProducerStateManager {
         let first_offset = entry.current_transaction_first_offset.take()?;
         self.ongoing.remove(&first_offset);
         self.unreplicated.insert(first_offset, batch.base_offset);
-        let last_stable_offset =
-            self.ongoing.keys().next().copied().unwrap_or(batch.base_offset.next());
+        let last_stable_offset = self
+            .ongoing
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(batch.base_offset.next());
         Some(CompletedTransaction {
             producer_id: id,
             first_offset,
@@ -321,13 +343,15 @@ impl ProducerStateManager {
 
     /// The high watermark moved: markers below it are safe (X03).
     pub fn on_high_watermark(&mut self, high_watermark: Offset) {
-        self.unreplicated.retain(|_, marker| *marker >= high_watermark);
+        self.unreplicated
+            .retain(|_, marker| *marker >= high_watermark);
     }
 
     /// The log start moved (retention, DeleteRecords). Producers stay until they expire: their last
     /// sequence is still true. Ended transactions below are of no interest any more.
     pub fn on_log_start(&mut self, log_start_offset: Offset) {
-        self.unreplicated.retain(|_, marker| *marker >= log_start_offset);
+        self.unreplicated
+            .retain(|_, marker| *marker >= log_start_offset);
         self.map_end_offset = self.map_end_offset.max(log_start_offset);
         self.last_snapshot_offset = self.last_snapshot_offset.max(log_start_offset);
     }
@@ -350,7 +374,10 @@ impl ProducerStateManager {
         }
         self.clear(log_start_offset);
         if let Some((offset, entries)) = snapshot {
-            debug_assert!(offset <= log_end_offset, "snapshot {offset} above {log_end_offset}");
+            debug_assert!(
+                offset <= log_end_offset,
+                "snapshot {offset} above {log_end_offset}"
+            );
             self.load(offset, entries, wall_clock_ms);
         }
         self.map_end_offset
@@ -372,7 +399,12 @@ impl ProducerStateManager {
                 continue;
             }
             if let Some(first) = entry.current_transaction_first_offset {
-                self.ongoing.insert(first, OngoingTransaction { producer_id: entry.producer_id });
+                self.ongoing.insert(
+                    first,
+                    OngoingTransaction {
+                        producer_id: entry.producer_id,
+                    },
+                );
             }
             self.producers.insert(entry.producer_id, entry);
         }
@@ -411,7 +443,8 @@ impl ProducerStateManager {
     pub fn remove_expired(&mut self, wall_clock_ms: i64) -> usize {
         let before = self.producers.len();
         let expiration = self.expiration;
-        self.producers.retain(|_, entry| !has_expired(expiration, entry, wall_clock_ms));
+        self.producers
+            .retain(|_, entry| !has_expired(expiration, entry, wall_clock_ms));
         before - self.producers.len()
     }
 
@@ -441,7 +474,9 @@ impl ProducerStateManager {
 
     /// The open transactions, first offsets ascending.
     pub fn ongoing_transactions(&self) -> impl Iterator<Item = (Offset, ProducerId)> {
-        self.ongoing.iter().map(|(first_offset, open)| (*first_offset, open.producer_id))
+        self.ongoing
+            .iter()
+            .map(|(first_offset, open)| (*first_offset, open.producer_id))
     }
 
     /// Whether some transaction has been open without a write for longer than `limit`, by the wall
@@ -491,7 +526,10 @@ fn has_expired(expiration: Duration, entry: &ProducerStateEntry, wall_clock_ms: 
         && wall_clock_ms.saturating_sub(entry.last_timestamp_ms) >= expiration_ms
 }
 
-fn check_epoch(entry: &ProducerStateEntry, batch: &ProducerBatch) -> Result<(), ProducerStateError> {
+fn check_epoch(
+    entry: &ProducerStateEntry,
+    batch: &ProducerBatch,
+) -> Result<(), ProducerStateError> {
     if batch.producer_epoch < entry.producer_epoch {
         return Err(ProducerStateError::InvalidProducerEpoch {
             producer_id: batch.producer_id,

@@ -11,6 +11,7 @@ use super::cache::{FetchSessionCache, Session};
 use super::partitions::{PartitionSet, PartitionSlot, SessionPartition};
 use super::{FIRST_TOPIC_ID_VERSION, PartitionFetch, PartitionKey, TopicKey};
 use crate::time::Instant;
+use protocol::messages::FetchRequest;
 use protocol::types::{Offset, SessionEpoch, SessionId, Uuid};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,6 +51,47 @@ pub struct SessionRequest {
 }
 
 impl SessionRequest {
+    /// The session's view of a Fetch request of this version. Below version 7 there are no sessions.
+    pub fn from_fetch(request: &FetchRequest, version: i16, is_follower: bool) -> Self {
+        let uses_topic_ids = version >= FIRST_TOPIC_ID_VERSION;
+        let topic_key = |id: Uuid, name: &str| {
+            if uses_topic_ids {
+                TopicKey::Id(id)
+            } else {
+                TopicKey::Name(name.into())
+            }
+        };
+        let mut partitions = Vec::new();
+        for topic in &request.topics {
+            let key = topic_key(topic.topic_id, &topic.topic);
+            for partition in &topic.partitions {
+                let key = PartitionKey {
+                    topic: key.clone(),
+                    partition: partition.partition,
+                };
+                partitions.push((key, PartitionFetch::from_message(partition)));
+            }
+        }
+        let mut forgotten = Vec::new();
+        for topic in &request.forgotten_topics_data {
+            let key = topic_key(topic.topic_id, &topic.topic);
+            for partition in &topic.partitions {
+                forgotten.push(PartitionKey {
+                    topic: key.clone(),
+                    partition: *partition,
+                });
+            }
+        }
+        Self {
+            session_id: SessionId(request.session_id),
+            session_epoch: SessionEpoch(request.session_epoch),
+            version,
+            is_follower,
+            partitions,
+            forgotten,
+        }
+    }
+
     /// Whether the request lists all that it wants, rather than what changed.
     pub fn is_full(&self) -> bool {
         self.session_epoch == SessionEpoch::INITIAL || self.session_epoch == SessionEpoch::FINAL
@@ -98,8 +140,16 @@ pub struct SessionReply {
 enum Kind {
     Error(i16),
     Sessionless(PartitionSet),
-    Full { partitions: PartitionSet, is_follower: bool, uses_topic_ids: bool },
-    Incremental { session: Arc<Mutex<Session>>, id: SessionId, expected_epoch: SessionEpoch },
+    Full {
+        partitions: PartitionSet,
+        is_follower: bool,
+        uses_topic_ids: bool,
+    },
+    Incremental {
+        session: Arc<Mutex<Session>>,
+        id: SessionId,
+        expected_epoch: SessionEpoch,
+    },
 }
 
 /// A request in the light of its session. Keep it with the request while that is parked.
@@ -110,11 +160,15 @@ pub struct FetchContext {
 
 impl FetchContext {
     pub(super) fn error(code: i16) -> Self {
-        Self { kind: Kind::Error(code) }
+        Self {
+            kind: Kind::Error(code),
+        }
     }
 
     pub(super) fn sessionless(partitions: Vec<(PartitionKey, PartitionFetch)>) -> Self {
-        Self { kind: Kind::Sessionless(collect(partitions)) }
+        Self {
+            kind: Kind::Sessionless(collect(partitions)),
+        }
     }
 
     pub(super) fn full(request: SessionRequest) -> Self {
@@ -132,15 +186,22 @@ impl FetchContext {
         id: SessionId,
         expected_epoch: SessionEpoch,
     ) -> Self {
-        Self { kind: Kind::Incremental { session, id, expected_epoch } }
+        Self {
+            kind: Kind::Incremental {
+                session,
+                id,
+                expected_epoch,
+            },
+        }
     }
 
     /// The top-level error to answer at once, if the request has one; there is nothing to read then.
     pub fn error_reply(&self) -> Option<SessionReply> {
         match self.kind {
-            Kind::Error(error_code) => {
-                Some(SessionReply { error_code, session_id: SessionId::NONE })
-            }
+            Kind::Error(error_code) => Some(SessionReply {
+                error_code,
+                session_id: SessionId::NONE,
+            }),
             _ => None,
         }
     }
@@ -205,19 +266,33 @@ impl FetchContext {
         match &mut self.kind {
             Kind::Error(error_code) => {
                 results.clear();
-                SessionReply { error_code: *error_code, session_id: SessionId::NONE }
+                SessionReply {
+                    error_code: *error_code,
+                    session_id: SessionId::NONE,
+                }
             }
             Kind::Sessionless(_) => no_session(),
-            Kind::Full { partitions, is_follower, uses_topic_ids } => {
+            Kind::Full {
+                partitions,
+                is_follower,
+                uses_topic_ids,
+            } => {
                 let mut partitions = std::mem::take(partitions);
                 for result in results.iter() {
                     seed(&mut partitions, result.slot(), &result.facts());
                 }
                 let session_id =
                     cache.maybe_create_session(partitions, *is_follower, *uses_topic_ids, now);
-                SessionReply { error_code: ERROR_NONE, session_id }
+                SessionReply {
+                    error_code: ERROR_NONE,
+                    session_id,
+                }
             }
-            Kind::Incremental { session, id, expected_epoch } => {
+            Kind::Incremental {
+                session,
+                id,
+                expected_epoch,
+            } => {
                 let mut session = lock(session);
                 if session.epoch != *expected_epoch {
                     results.clear();
@@ -226,9 +301,13 @@ impl FetchContext {
                         session_id: *id,
                     };
                 }
-                results
-                    .retain(|result| select(&mut session.partitions, result.slot(), &result.facts()));
-                SessionReply { error_code: ERROR_NONE, session_id: *id }
+                results.retain(|result| {
+                    select(&mut session.partitions, result.slot(), &result.facts())
+                });
+                SessionReply {
+                    error_code: ERROR_NONE,
+                    session_id: *id,
+                }
             }
         }
     }
@@ -237,21 +316,36 @@ impl FetchContext {
     /// all the same (S08).
     pub fn finish_throttled(&self) -> SessionReply {
         match &self.kind {
-            Kind::Error(error_code) => {
-                SessionReply { error_code: *error_code, session_id: SessionId::NONE }
-            }
+            Kind::Error(error_code) => SessionReply {
+                error_code: *error_code,
+                session_id: SessionId::NONE,
+            },
             Kind::Sessionless(_) | Kind::Full { .. } => no_session(),
-            Kind::Incremental { session, id, expected_epoch } => {
+            Kind::Incremental {
+                session,
+                id,
+                expected_epoch,
+            } => {
                 let current = lock(session).epoch == *expected_epoch;
-                let error_code = if current { ERROR_NONE } else { INVALID_FETCH_SESSION_EPOCH };
-                SessionReply { error_code, session_id: *id }
+                let error_code = if current {
+                    ERROR_NONE
+                } else {
+                    INVALID_FETCH_SESSION_EPOCH
+                };
+                SessionReply {
+                    error_code,
+                    session_id: *id,
+                }
             }
         }
     }
 }
 
 fn no_session() -> SessionReply {
-    SessionReply { error_code: ERROR_NONE, session_id: SessionId::NONE }
+    SessionReply {
+        error_code: ERROR_NONE,
+        session_id: SessionId::NONE,
+    }
 }
 
 fn collect(requested: Vec<(PartitionKey, PartitionFetch)>) -> PartitionSet {
