@@ -24,11 +24,7 @@ fn to_wire(mut message: Message) -> RaftMessage {
     let snapshot = message.has_snapshot().then(|| {
         let mut snapshot = message.take_snapshot();
         let metadata = snapshot.take_metadata();
-        RaftSnapshot {
-            index: metadata.index,
-            term: metadata.term,
-            data: snapshot.data,
-        }
+        RaftSnapshot { index: metadata.index, term: metadata.term, data: snapshot.data }
     });
     RaftMessage {
         kind: message.get_msg_type() as u32,
@@ -38,11 +34,7 @@ fn to_wire(mut message: Message) -> RaftMessage {
         log_term: message.log_term,
         index: message.index,
         entries: entries
-            .map(|entry| RaftEntry {
-                term: entry.term,
-                index: entry.index,
-                data: entry.data,
-            })
+            .map(|entry| RaftEntry { term: entry.term, index: entry.index, data: entry.data })
             .collect(),
         commit: message.commit,
         commit_term: message.commit_term,
@@ -63,10 +55,7 @@ pub(super) fn decode(bytes: Bytes, me: u64, voters: &[u64]) -> Result<Message, Q
         .map_err(|error| QuorumError::BadMessage(format!("undecodable: {error}")))?;
     check(&wire, me, voters).map_err(QuorumError::BadMessage)?;
     let Some(kind) = message_type(wire.kind) else {
-        return Err(QuorumError::BadMessage(format!(
-            "kind {} is not for peers",
-            wire.kind
-        )));
+        return Err(QuorumError::BadMessage(format!("kind {} is not for peers", wire.kind)));
     };
     let mut message = Message::default();
     message.set_msg_type(kind);
@@ -85,11 +74,7 @@ pub(super) fn decode(bytes: Bytes, me: u64, voters: &[u64]) -> Result<Message, Q
         .entries
         .into_iter()
         .map(|entry| {
-            to_raft_entry(LogEntry {
-                index: entry.index,
-                term: entry.term,
-                data: entry.data,
-            })
+            to_raft_entry(LogEntry { index: entry.index, term: entry.term, data: entry.data })
         })
         .collect();
     message.set_entries(entries.into());
@@ -179,14 +164,7 @@ mod tests {
         (message.from, message.to, message.term) = (1, 2, 3);
         (message.index, message.log_term, message.commit) = (7, 2, 6);
         let data = Bytes::from_static(b"decision");
-        message.set_entries(
-            vec![to_raft_entry(LogEntry {
-                index: 8,
-                term: 3,
-                data,
-            })]
-            .into(),
-        );
+        message.set_entries(vec![to_raft_entry(LogEntry { index: 8, term: 3, data })].into());
         message
     }
 

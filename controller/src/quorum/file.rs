@@ -128,17 +128,12 @@ impl FileQuorumStorage {
             return Err(corrupt(&path, "the head of the file is damaged".to_owned()));
         };
         if let Some(position) = scan.frame_after_damage {
-            let reason = format!(
-                "damage at {} before a whole frame at {position}",
-                scan.valid_bytes
-            );
+            let reason =
+                format!("damage at {} before a whole frame at {position}", scan.valid_bytes);
             return Err(corrupt(&path, reason));
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(io_error(&path))?;
+        let file =
+            OpenOptions::new().read(true).write(true).open(&path).map_err(io_error(&path))?;
         if scan.valid_bytes < bytes.len() {
             if !is_last {
                 let reason = format!("damage at {} with log files behind it", scan.valid_bytes);
@@ -146,18 +141,13 @@ impl FileQuorumStorage {
             }
             let cut = bytes.len() - scan.valid_bytes;
             tracing::warn!(path = %path.display(), cut, "cut the torn end of the metadata log");
-            file.set_len(scan.valid_bytes as u64)
-                .map_err(io_error(&path))?;
+            file.set_len(scan.valid_bytes as u64).map_err(io_error(&path))?;
             file.sync_all().map_err(io_error(&path))?;
         }
         for frame in scan.frames {
             self.replay(&path, sequence, frame)?;
         }
-        let segment = Segment {
-            path,
-            file,
-            bytes: scan.valid_bytes as u64,
-        };
+        let segment = Segment { path, file, bytes: scan.valid_bytes as u64 };
         self.segments.insert(sequence, segment);
         Ok(())
     }
@@ -174,10 +164,7 @@ impl FileQuorumStorage {
         }
         let next = self.last_index() + 1;
         if first > next && first > self.snapshot.0 + 1 {
-            return Err(corrupt(
-                path,
-                format!("entry {first} after entry {}", next - 1),
-            ));
+            return Err(corrupt(path, format!("entry {first} after entry {}", next - 1)));
         }
         if first > next || first <= self.before.0 {
             // Behind a snapshot that was installed, or below all that is left of older files.
@@ -185,8 +172,7 @@ impl FileQuorumStorage {
             self.before = (first - 1, 0);
         }
         self.places.truncate((first - self.before.0 - 1) as usize);
-        self.places
-            .extend(frame.places.into_iter().map(|place| (sequence, place)));
+        self.places.extend(frame.places.into_iter().map(|place| (sequence, place)));
         Ok(())
     }
 
@@ -307,25 +293,17 @@ impl FileQuorumStorage {
             .truncate(true)
             .open(&path)
             .map_err(io_error(&path))?;
-        file.write_all_at(&segment::head(sequence), 0)
-            .map_err(io_error(&path))?;
+        file.write_all_at(&segment::head(sequence), 0).map_err(io_error(&path))?;
         file.sync_all().map_err(io_error(&path))?;
         sync_folder(&self.folder)?;
-        let segment = Segment {
-            path,
-            file,
-            bytes: segment::HEAD_BYTES as u64,
-        };
+        let segment = Segment { path, file, bytes: segment::HEAD_BYTES as u64 };
         self.segments.insert(sequence, segment);
         Ok(())
     }
 
     /// Writes one frame to the active file, which is made or changed first where needed.
     fn append_frame(&mut self, entries: &[LogEntry]) -> Result<(), QuorumError> {
-        let active = self
-            .segments
-            .last_key_value()
-            .map(|(sequence, file)| (*sequence, file.bytes));
+        let active = self.segments.last_key_value().map(|(sequence, file)| (*sequence, file.bytes));
         match active {
             None => self.add_segment(1)?,
             Some((sequence, bytes)) if bytes >= self.segment_bytes => {
@@ -341,55 +319,33 @@ impl FileQuorumStorage {
         let active = active.get_mut();
         let mut frame = Vec::new();
         let places = segment::encode_frame(entries, active.bytes, &mut frame);
-        active
-            .file
-            .write_all_at(&frame, active.bytes)
-            .map_err(io_error(&active.path))?;
+        active.file.write_all_at(&frame, active.bytes).map_err(io_error(&active.path))?;
         active.bytes += frame.len() as u64;
         self.needs_sync = true;
         if let Some(first) = entries.first() {
-            self.places
-                .truncate((first.index - self.before.0 - 1) as usize);
+            self.places.truncate((first.index - self.before.0 - 1) as usize);
         }
-        self.places
-            .extend(places.into_iter().map(|place| (sequence, place)));
+        self.places.extend(places.into_iter().map(|place| (sequence, place)));
         Ok(())
     }
 
     fn read_entry(&self, index: u64) -> Result<LogEntry, QuorumError> {
-        let place = index
-            .checked_sub(self.before.0 + 1)
-            .and_then(|at| self.places.get(at as usize));
+        let place =
+            index.checked_sub(self.before.0 + 1).and_then(|at| self.places.get(at as usize));
         let Some((sequence, place)) = place else {
             let range = format!("{}..={}", self.first_index(), self.last_index());
-            return Err(corrupt(
-                &self.folder,
-                format!("entry {index} is not in the log {range}"),
-            ));
+            return Err(corrupt(&self.folder, format!("entry {index} is not in the log {range}")));
         };
         let Some(segment) = self.segments.get(sequence) else {
-            return Err(corrupt(
-                &self.segment_path(*sequence),
-                "this log file is gone".to_owned(),
-            ));
+            return Err(corrupt(&self.segment_path(*sequence), "this log file is gone".to_owned()));
         };
         let mut data = vec![0; place.length as usize];
-        segment
-            .file
-            .read_exact_at(&mut data, place.at)
-            .map_err(io_error(&segment.path))?;
+        segment.file.read_exact_at(&mut data, place.at).map_err(io_error(&segment.path))?;
         if crc32c::crc32c(&data) != place.crc {
-            let reason = format!(
-                "entry {index} at {} is no longer what was written",
-                place.at
-            );
+            let reason = format!("entry {index} at {} is no longer what was written", place.at);
             return Err(corrupt(&segment.path, reason));
         }
-        Ok(LogEntry {
-            index,
-            term: place.term,
-            data: Bytes::from(data),
-        })
+        Ok(LogEntry { index, term: place.term, data: Bytes::from(data) })
     }
 
     fn segment_path(&self, sequence: u64) -> PathBuf {
@@ -397,8 +353,7 @@ impl FileQuorumStorage {
     }
 
     fn snapshot_path(&self, index: u64, term: u64) -> PathBuf {
-        self.folder
-            .join(format!("{index:020}-{term:010}.checkpoint"))
+        self.folder.join(format!("{index:020}-{term:010}.checkpoint"))
     }
 }
 
@@ -418,10 +373,7 @@ impl QuorumStorage for FileQuorumStorage {
     fn term(&self, index: u64) -> Option<u64> {
         match index.checked_sub(self.before.0)? {
             0 => Some(self.before.1),
-            distance => self
-                .places
-                .get(distance as usize - 1)
-                .map(|(_, place)| place.term),
+            distance => self.places.get(distance as usize - 1).map(|(_, place)| place.term),
         }
     }
 
@@ -503,16 +455,8 @@ impl QuorumStorage for FileQuorumStorage {
         self.before = (index - 1, term);
         // The active file stays even if nothing in it counts any more.
         let active = self.segments.keys().next_back().copied().unwrap_or(0);
-        let oldest = self
-            .places
-            .front()
-            .map_or(active, |(sequence, _)| *sequence);
-        if self
-            .segments
-            .keys()
-            .next()
-            .is_some_and(|first| *first < oldest)
-        {
+        let oldest = self.places.front().map_or(active, |(sequence, _)| *sequence);
+        if self.segments.keys().next().is_some_and(|first| *first < oldest) {
             self.remove_segments_below(oldest)?;
         }
         Ok(())
@@ -537,10 +481,7 @@ struct Names {
 
 impl Names {
     fn list(folder: &Path) -> Result<Self, QuorumError> {
-        let mut names = Names {
-            segments: Vec::new(),
-            snapshots: Vec::new(),
-        };
+        let mut names = Names { segments: Vec::new(), snapshots: Vec::new() };
         for item in fs::read_dir(folder).map_err(io_error(folder))? {
             let path = item.map_err(io_error(folder))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -551,9 +492,8 @@ impl Names {
             } else if let Some(stem) = name.strip_suffix(".log") {
                 let sequence = stem.parse::<u64>().ok();
                 names.segments.extend(sequence);
-            } else if let Some((index, term)) = name
-                .strip_suffix(".checkpoint")
-                .and_then(|stem| stem.split_once('-'))
+            } else if let Some((index, term)) =
+                name.strip_suffix(".checkpoint").and_then(|stem| stem.split_once('-'))
             {
                 let position = index.parse::<u64>().ok().zip(term.parse::<u64>().ok());
                 names.snapshots.extend(position);
@@ -611,21 +551,13 @@ fn replace_file(folder: &Path, path: &Path, bytes: &[u8]) -> Result<(), QuorumEr
 }
 
 fn sync_folder(folder: &Path) -> Result<(), QuorumError> {
-    File::open(folder)
-        .and_then(|handle| handle.sync_all())
-        .map_err(io_error(folder))
+    File::open(folder).and_then(|handle| handle.sync_all()).map_err(io_error(folder))
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> QuorumError + use<'_> {
-    move |source| QuorumError::Io {
-        path: path.display().to_string(),
-        source,
-    }
+    move |source| QuorumError::Io { path: path.display().to_string(), source }
 }
 
 fn corrupt(path: &Path, reason: String) -> QuorumError {
-    QuorumError::Corrupt {
-        path: path.display().to_string(),
-        reason,
-    }
+    QuorumError::Corrupt { path: path.display().to_string(), reason }
 }

@@ -75,8 +75,5 @@ pub(crate) fn raft_id(node: NodeId) -> u64 {
 
 /// The node behind the consensus core's id; `None` for 0, "nobody", and for what no node has.
 pub(crate) fn node_id(raft_id: u64) -> Option<NodeId> {
-    raft_id
-        .checked_sub(1)
-        .and_then(|id| i32::try_from(id).ok())
-        .map(NodeId)
+    raft_id.checked_sub(1).and_then(|id| i32::try_from(id).ok()).map(NodeId)
 }

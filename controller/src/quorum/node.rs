@@ -135,10 +135,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
         if stored.commit > last_index {
             return Err(QuorumError::Corrupt {
                 path: "the quorum's storage".to_owned(),
-                reason: format!(
-                    "{} committed but the log ends at {last_index}",
-                    stored.commit
-                ),
+                reason: format!("{} committed but the log ends at {last_index}", stored.commit),
             });
         }
         let applied = storage.snapshot_position().0;
@@ -157,14 +154,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
             ..Default::default()
         };
         let logger = slog::Logger::root(WarningsToTracing, slog::o!());
-        let raw = RawNode::new(
-            &raft_config,
-            RaftStorage {
-                inner: storage,
-                voters,
-            },
-            &logger,
-        )?;
+        let raw = RawNode::new(&raft_config, RaftStorage { inner: storage, voters }, &logger)?;
         let first_try = now.monotonic + config.startup_patience(last_index == 0);
         let seen = (raw.raft.term, raw.raft.state);
         let mut node = Self {
@@ -203,14 +193,8 @@ impl<S: QuorumStorage> QuorumNode<S> {
     /// When [`QuorumNode::tick`] has something to do next.
     pub fn next_wakeup(&self) -> Instant {
         let tick = self.last_tick + self.config.tick_interval();
-        let early = self
-            .startup
-            .map(|(at, _)| at)
-            .filter(|_| self.may_campaign_early());
-        early
-            .into_iter()
-            .chain(self.campaign_until)
-            .fold(tick, Instant::min)
+        let early = self.startup.map(|(at, _)| at).filter(|_| self.may_campaign_early());
+        early.into_iter().chain(self.campaign_until).fold(tick, Instant::min)
     }
 
     /// Takes a peer's message.
@@ -227,10 +211,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
     /// committed when [`QuorumNode::drain`] returns that entry with the epoch of now; another entry
     /// at that offset, or a snapshot over it, means that it was lost.
     pub fn propose(&mut self, data: Bytes, now: Now) -> Result<u64, ProposeError> {
-        assert!(
-            !data.is_empty(),
-            "an empty entry marks a new leader and is not for callers"
-        );
+        assert!(!data.is_empty(), "an empty entry marks a new leader and is not for callers");
         if data.len() > MAX_PROPOSAL_BYTES {
             return Err(ProposeError::TooLarge(data.len()));
         }
@@ -243,10 +224,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
         let mut entry = Entry::default();
         entry.data = data;
         message.set_entries(vec![entry].into());
-        self.raw
-            .raft
-            .step(message)
-            .map_err(|_| ProposeError::NotLeader)?;
+        self.raw.raft.step(message).map_err(|_| ProposeError::NotLeader)?;
         self.after_input(now);
         Ok(self.raw.raft.raft_log.last_index())
     }
@@ -310,12 +288,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
             update.committed.push(Committed::Snapshot(snapshot));
         }
         if !ready.entries().is_empty() {
-            let entries: Vec<_> = ready
-                .entries()
-                .iter()
-                .cloned()
-                .map(from_raft_entry)
-                .collect();
+            let entries: Vec<_> = ready.entries().iter().cloned().map(from_raft_entry).collect();
             storage.append(&entries)?;
             storage.sync()?;
         }
@@ -378,26 +351,10 @@ impl<S: QuorumStorage> QuorumNode<S> {
 
     fn note_contact(&mut self, from: u64, now: Now) {
         let last_index = self.raw.raft.raft_log.last_index();
-        let matched = self
-            .raw
-            .raft
-            .prs()
-            .get(from)
-            .map_or(0, |progress| progress.matched);
-        let before = self
-            .contacts
-            .get(&from)
-            .map_or(-1, |contact| contact.caught_up_ms);
-        let caught_up_ms = if matched == last_index {
-            now.wall_clock_ms
-        } else {
-            before
-        };
-        let contact = Contact {
-            at: now.monotonic,
-            at_ms: now.wall_clock_ms,
-            caught_up_ms,
-        };
+        let matched = self.raw.raft.prs().get(from).map_or(0, |progress| progress.matched);
+        let before = self.contacts.get(&from).map_or(-1, |contact| contact.caught_up_ms);
+        let caught_up_ms = if matched == last_index { now.wall_clock_ms } else { before };
+        let contact = Contact { at: now.monotonic, at_ms: now.wall_clock_ms, caught_up_ms };
         self.contacts.insert(from, contact);
     }
 
@@ -454,9 +411,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
             Some((at, _)) => now.monotonic >= at && self.may_campaign_early(),
             None => false,
         };
-        let again = self
-            .campaign_until
-            .is_some_and(|until| now.monotonic >= until);
+        let again = self.campaign_until.is_some_and(|until| now.monotonic >= until);
         if !early && !again {
             return;
         }
@@ -517,11 +472,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
             return false;
         }
         let fresh = |at: Instant| now.monotonic.since(at) < self.config.fetch_timeout;
-        let heard = self
-            .contacts
-            .values()
-            .filter(|contact| fresh(contact.at))
-            .count();
+        let heard = self.contacts.values().filter(|contact| fresh(contact.at)).count();
         fresh(self.leader_since) || heard + 1 >= self.config.majority()
     }
 
@@ -537,12 +488,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
             .contacts
             .iter()
             .filter(|(_, contact)| fresh(contact))
-            .map(|(id, _)| {
-                (
-                    progress.get(*id).map_or(0, |progress| progress.matched),
-                    *id,
-                )
-            })
+            .map(|(id, _)| (progress.get(*id).map_or(0, |progress| progress.matched), *id))
             .max_by_key(|(matched, id)| (*matched, std::cmp::Reverse(*id)))?
             .1;
         self.raw.transfer_leader(successor);
@@ -569,10 +515,7 @@ impl<S: QuorumStorage> QuorumNode<S> {
         keep: u64,
     ) -> Result<(), QuorumError> {
         let committed = self.raw.raft.raft_log.committed;
-        assert!(
-            index <= committed,
-            "snapshot at {index} but only {committed} is committed"
-        );
+        assert!(index <= committed, "snapshot at {index} but only {committed} is committed");
         let storage = &mut self.raw.raft.mut_store().inner;
         let Some(term) = storage.term(index) else {
             return Ok(()); // A leader's snapshot further on has just been installed.
@@ -651,11 +594,9 @@ impl<S: QuorumStorage> QuorumNode<S> {
 }
 
 fn extend(update: &mut QuorumUpdate, entries: Vec<Entry>) {
-    update.committed.extend(
-        entries
-            .into_iter()
-            .map(|entry| Committed::Entry(from_raft_entry(entry))),
-    );
+    update
+        .committed
+        .extend(entries.into_iter().map(|entry| Committed::Entry(from_raft_entry(entry))));
 }
 
 /// The core's own warnings, for the operator. Everything below is noise beside our own events.

@@ -92,11 +92,7 @@ pub(super) fn scan(bytes: &[u8], sequence: u64) -> Option<Scan> {
     }
     let frame_after_damage =
         (position + 1..bytes.len()).find(|candidate| read_frame(bytes, *candidate).is_some());
-    Some(Scan {
-        frames,
-        valid_bytes: position,
-        frame_after_damage,
-    })
+    Some(Scan { frames, valid_bytes: position, frame_after_damage })
 }
 
 /// The whole frame at `position` and its length; `None` when there is none.
@@ -127,34 +123,18 @@ fn read_body(body: &[u8], body_position: u64) -> Option<Frame> {
         at += ENTRY_HEAD_BYTES;
         let data = body.get(at..at.checked_add(length as usize)?)?;
         let crc = crc32c::crc32c(data);
-        places.push(Place {
-            term,
-            at: body_position + at as u64,
-            length,
-            crc,
-        });
+        places.push(Place { term, at: body_position + at as u64, length, crc });
         at += length as usize;
     }
-    (at == body.len()).then_some(Frame {
-        first_index,
-        places,
-    })
+    (at == body.len()).then_some(Frame { first_index, places })
 }
 
 pub(super) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at.checked_add(4)?)?
-        .try_into()
-        .ok()
-        .map(u32::from_be_bytes)
+    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_be_bytes)
 }
 
 pub(super) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..at.checked_add(8)?)?
-        .try_into()
-        .ok()
-        .map(u64::from_be_bytes)
+    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_be_bytes)
 }
 
 #[cfg(test)]
@@ -163,20 +143,12 @@ mod tests {
     use bytes::Bytes;
 
     fn entry(index: u64, term: u64, data: &'static str) -> LogEntry {
-        LogEntry {
-            index,
-            term,
-            data: Bytes::from_static(data.as_bytes()),
-        }
+        LogEntry { index, term, data: Bytes::from_static(data.as_bytes()) }
     }
 
     fn file_with_two_frames() -> (Vec<u8>, usize) {
         let mut bytes = head(4).to_vec();
-        encode_frame(
-            &[entry(1, 1, ""), entry(2, 1, "one")],
-            HEAD_BYTES as u64,
-            &mut bytes,
-        );
+        encode_frame(&[entry(1, 1, ""), entry(2, 1, "one")], HEAD_BYTES as u64, &mut bytes);
         let first_end = bytes.len();
         encode_frame(&[entry(3, 2, "two")], first_end as u64, &mut bytes);
         (bytes, first_end)
@@ -190,10 +162,7 @@ mod tests {
         assert_eq!(scan.frames.len(), 2);
         let place = scan.frames[1].places[0];
         let data = &bytes[place.at as usize..place.at as usize + place.length as usize];
-        assert_eq!(
-            (scan.frames[1].first_index, place.term, data),
-            (3, 2, &b"two"[..])
-        );
+        assert_eq!((scan.frames[1].first_index, place.term, data), (3, 2, &b"two"[..]));
     }
 
     #[test]
@@ -201,11 +170,7 @@ mod tests {
         let (bytes, first_end) = file_with_two_frames();
         for cut in first_end..bytes.len() {
             let scan = scan(&bytes[..cut], 4).expect("the head matches");
-            assert_eq!(
-                (scan.frames.len(), scan.valid_bytes),
-                (1, first_end),
-                "cut at {cut}"
-            );
+            assert_eq!((scan.frames.len(), scan.valid_bytes), (1, first_end), "cut at {cut}");
             assert_eq!(scan.frame_after_damage, None);
         }
     }

@@ -119,10 +119,7 @@ impl QuorumStorage for MemoryQuorumStorage {
     fn term(&self, index: u64) -> Option<u64> {
         match index.checked_sub(self.before.0)? {
             0 => Some(self.before.1),
-            distance => self
-                .entries
-                .get(distance as usize - 1)
-                .map(|entry| entry.term),
+            distance => self.entries.get(distance as usize - 1).map(|entry| entry.term),
         }
     }
 
@@ -143,9 +140,7 @@ impl QuorumStorage for MemoryQuorumStorage {
     }
 
     fn snapshot_position(&self) -> (u64, u64) {
-        self.snapshot
-            .as_ref()
-            .map_or((0, 0), |snapshot| (snapshot.index, snapshot.term))
+        self.snapshot.as_ref().map_or((0, 0), |snapshot| (snapshot.index, snapshot.term))
     }
 
     fn append(&mut self, entries: &[LogEntry]) -> Result<(), QuorumError> {
@@ -157,8 +152,7 @@ impl QuorumStorage for MemoryQuorumStorage {
                 self.first_index(),
                 self.last_index()
             );
-            self.entries
-                .truncate((first.index - self.first_index()) as usize);
+            self.entries.truncate((first.index - self.first_index()) as usize);
             self.entries.extend_from_slice(entries);
         }
         Ok(())
@@ -250,9 +244,7 @@ impl<S: QuorumStorage> raft::Storage for RaftStorage<S> {
         if index + 1 < self.inner.first_index() {
             return Err(raft::Error::Store(StorageError::Compacted));
         }
-        self.inner
-            .term(index)
-            .ok_or(raft::Error::Store(StorageError::Unavailable))
+        self.inner.term(index).ok_or(raft::Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
@@ -275,9 +267,7 @@ impl<S: QuorumStorage> raft::Storage for RaftStorage<S> {
                 metadata.set_conf_state(self.conf_state());
                 Ok(message)
             }
-            _ => Err(raft::Error::Store(
-                StorageError::SnapshotTemporarilyUnavailable,
-            )),
+            _ => Err(raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable)),
         }
     }
 }
@@ -291,9 +281,5 @@ pub(super) fn to_raft_entry(entry: LogEntry) -> Entry {
 }
 
 pub(super) fn from_raft_entry(entry: Entry) -> LogEntry {
-    LogEntry {
-        index: entry.index,
-        term: entry.term,
-        data: entry.data,
-    }
+    LogEntry { index: entry.index, term: entry.term, data: entry.data }
 }

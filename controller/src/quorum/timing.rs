@@ -44,10 +44,7 @@ impl QuorumConfig {
         self.voters.sort_unstable();
         self.voters.dedup();
         if self.voters.iter().any(|voter| voter.get() < 0) {
-            return Err(QuorumError::Config(format!(
-                "negative voter id in {:?}",
-                self.voters
-            )));
+            return Err(QuorumError::Config(format!("negative voter id in {:?}", self.voters)));
         }
         if !self.voters.contains(&self.node_id) {
             return Err(QuorumError::Config(format!(
@@ -60,10 +57,7 @@ impl QuorumConfig {
 
     /// How many voters were started before this one by id; the lowest has rank 0.
     pub(super) fn rank(&self) -> u32 {
-        self.voters
-            .iter()
-            .filter(|voter| **voter < self.node_id)
-            .count() as u32
+        self.voters.iter().filter(|voter| **voter < self.node_id).count() as u32
     }
 
     /// How many voters make a majority.
@@ -88,8 +82,7 @@ impl QuorumConfig {
 
     /// Ticks without a leader before a follower may be asked for its vote again, at least.
     pub(super) fn lease_ticks(&self) -> usize {
-        self.ticks(self.fetch_timeout)
-            .max(self.heartbeat_ticks() + 1)
+        self.ticks(self.fetch_timeout).max(self.heartbeat_ticks() + 1)
     }
 
     fn spread_ticks(&self) -> usize {
@@ -133,11 +126,7 @@ impl QuorumConfig {
 
     /// The pause between two early tries for votes, after `tries` of them.
     pub(super) fn startup_retry(tries: u32) -> Duration {
-        if tries < 40 {
-            Duration::from_millis(25)
-        } else {
-            Duration::from_millis(100)
-        }
+        if tries < 40 { Duration::from_millis(25) } else { Duration::from_millis(100) }
     }
 
     fn draw(&self, term: u64, round: u64) -> u64 {
@@ -172,10 +161,8 @@ mod tests {
     #[test]
     fn drawn_timeouts_stay_in_range_and_differ_between_nodes_and_terms() {
         let voters: Vec<_> = (0..3).map(NodeId).collect();
-        let configs: Vec<_> = voters
-            .iter()
-            .map(|id| QuorumConfig::new(*id, voters.clone()))
-            .collect();
+        let configs: Vec<_> =
+            voters.iter().map(|id| QuorumConfig::new(*id, voters.clone())).collect();
         let mut seen = std::collections::BTreeSet::new();
         for config in &configs {
             for term in 0..100 {
@@ -190,10 +177,7 @@ mod tests {
                 configs[0].draw_election_ticks(*term, 0) == configs[1].draw_election_ticks(*term, 0)
             })
             .count();
-        assert!(
-            same_everywhere < 30,
-            "two nodes draw alike in {same_everywhere} of 100 terms"
-        );
+        assert!(same_everywhere < 30, "two nodes draw alike in {same_everywhere} of 100 terms");
     }
 
     #[test]
