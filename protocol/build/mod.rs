@@ -141,6 +141,8 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
     apis::write_request_impls(&mut writer, &schemas.apis);
     if options.reflect {
         reflect::write_registry(&mut writer, &messages);
+        reflect::write_arbitrary_body(&mut writer, &schemas.apis, "Request");
+        reflect::write_arbitrary_body(&mut writer, &schemas.apis, "Response");
     }
     files.push(("messages.rs".into(), writer.finish()));
 

@@ -341,7 +341,7 @@ fn resolve_field(
     let field_type = FieldType::parse(&schema.type_name);
     let carried = schema.versions.intersect(versions);
     let tagged = schema.tagged.intersect(carried);
-    if schema.tag.is_some() != !schema.tagged.is_empty() {
+    if schema.tag.is_some() == schema.tagged.is_empty() {
         return Err("a tag needs tagged versions, and the other way round".into());
     }
     // Fields untagged in early versions and tagged later do not fit the struct's layout of code.

@@ -3,6 +3,7 @@
 use super::fields::{condition, default_value, is_set};
 use super::model::{Field, FieldType, Message, Struct};
 use super::names::{identifier, json_name};
+use super::schema::ApiFile;
 use super::writer::Writer;
 
 /// Writes `Reflect` for all structs of a message.
@@ -114,4 +115,27 @@ pub fn write_registry(writer: &mut Writer, messages: &[Message]) {
         writer.line(format!("visitor.visit::<{}>();", message.name));
     }
     writer.line("}");
+}
+
+/// Writes a random body of any API, `kind` being `Request` or `Response`.
+pub fn write_arbitrary_body(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
+    writer.line(format!("impl {kind}Body {{"));
+    writer.doc("A body of `api_key` with random values in the fields that `version` carries.");
+    writer.line("pub fn arbitrary(");
+    writer.line("api_key: ApiKey,");
+    writer.line("source: &mut crate::reflect::Source<'_>,");
+    writer.line("version: i16,");
+    writer.line(") -> Self {");
+    writer.line("match api_key {");
+    for api in apis {
+        let random = format!("<{}{kind} as crate::reflect::Reflect>::arbitrary", api.name);
+        writer.line(format!(
+            "ApiKey::{0} => {random}(source, version).into(),",
+            api.name
+        ));
+    }
+    writer.line("}");
+    writer.line("}");
+    writer.line("}");
+    writer.line("");
 }

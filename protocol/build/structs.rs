@@ -133,10 +133,9 @@ fn write_default(writer: &mut Writer, current: &Struct) {
 
 /// Binds `flexible` where the answer depends on the version and something asks.
 fn write_flexible(writer: &mut Writer, current: &Struct) {
-    if let Some(test) = condition(current.flexible, current.versions) {
-        if test != "false" {
-            writer.line(format!("let flexible = {test};"));
-        }
+    let test = condition(current.flexible, current.versions);
+    if let Some(test) = test.filter(|test| test != "false") {
+        writer.line(format!("let flexible = {test};"));
     }
 }
 
@@ -353,16 +352,24 @@ fn write_encode_tags(writer: &mut Writer, current: &Struct) {
     }
     writer.line("];");
     writer.line("encoder.put_tagged_fields(&self.unknown_tagged_fields, &known, &|encoder, tag| {");
-    writer.line("match tag {");
+    let only_one = tagged.len() == 1;
+    if !only_one {
+        writer.line("match tag {");
+    }
     for field in &tagged {
         let tag = field.tag.unwrap_or_default();
-        writer.line(format!("{tag} => {{"));
+        writer.line(match only_one {
+            true => format!("if tag == {tag} {{"),
+            false => format!("{tag} => {{"),
+        });
         write_null_check(writer, field);
         writer.line(encode_value(field) + ";");
         writer.line("}");
     }
-    writer.line("_ => {}");
-    writer.line("}");
+    if !only_one {
+        writer.line("_ => {}");
+        writer.line("}");
+    }
     writer.line("Ok(())");
     writer.line("})");
 }

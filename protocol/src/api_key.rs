@@ -72,7 +72,7 @@ impl ApiKey {
         let facts = self.facts();
         facts
             .advertised
-            .then(|| facts.advertised_from..=facts.latest_stable)
+            .then_some(facts.advertised_from..=facts.latest_stable)
     }
 
     /// Whether this version has compact encodings and tagged fields (KIP-482).
