@@ -1,1 +1,5 @@
-//! The `broker` crate.
+//! The Kafka server of a node: configuration, network, request handlers, the replica manager and the
+//! hosts of everything that needs a clock, a socket or a thread.
+
+pub mod config;
+pub mod network;

@@ -1,0 +1,50 @@
+//! Counts of what the network moved. They only grow, but for the gauge of open connections; readers
+//! see each number on its own, not a consistent set.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that many connections add to.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `amount`.
+    pub(super) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Takes `amount` back; for gauges.
+    pub(super) fn subtract(&self, amount: u64) {
+        self.0.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What all listeners of a server moved since it started.
+#[derive(Debug, Default)]
+pub struct NetworkCounters {
+    /// Bytes read from clients.
+    pub bytes_received: Counter,
+    /// Bytes written to clients, by every way.
+    pub bytes_sent: Counter,
+    /// Of the bytes written, those that went from file to socket by `sendfile`.
+    pub bytes_sent_by_sendfile: Counter,
+    /// Requests handed to the service.
+    pub requests: Counter,
+    /// Connections accepted.
+    pub connections_accepted: Counter,
+    /// Connections closed at once because their address had too many (`max.connections.per.ip`).
+    pub connections_refused: Counter,
+    /// Connections open now.
+    pub connections_open: Counter,
+    /// Connections closed because nothing moved for `connections.max.idle.ms`.
+    pub connections_expired: Counter,
+    /// Connections closed because of what the client sent (rules P02 and P03).
+    pub requests_refused: Counter,
+    /// Answers that broke off because the disk failed, not the client (rule F08).
+    pub disk_errors: Counter,
+}
