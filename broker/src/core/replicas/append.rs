@@ -1,0 +1,322 @@
+//! Produce: each partition's batch is checked outside its lock, appended under it, and acknowledged at
+//! once (acks 0 and 1) or when every replica that may be in the ISR has it (acks=all: H03, H06, H07).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::records::{
+    ClientBatchError, ProduceRules, RecordError, TimestampType, validate_client_batch,
+};
+use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition};
+use replication::partition::AckStatus;
+use replication::time::Now;
+use replication::trace::{Event, Why};
+use storage::{AppendInfo, BatchTimestamp, Disk, LeaderAppend, LeaderAppendOptions, LogError};
+
+use super::parked::{DelayedProduce, Parked, WaitingProduce};
+use super::{AfterLock, Partition, ReplicaManager};
+
+/// One partition's part of a produce request.
+#[derive(Clone, Debug)]
+pub struct ProduceEntry {
+    /// The partition by name.
+    pub partition: TopicPartition,
+    /// The topic's id; zero when the request named the topic.
+    pub topic_id: TopicId,
+    /// The batch.
+    pub records: Bytes,
+}
+
+/// One partition's part of the answer.
+#[derive(Clone, Debug, Default)]
+pub struct ProduceOutcome {
+    /// 0, or why not.
+    pub error: ErrorCode,
+    /// Offset of the first record.
+    pub base_offset: i64,
+    /// The leader's clock if it set the timestamps, else -1.
+    pub log_append_time_ms: i64,
+    /// First offset of the log.
+    pub log_start_offset: i64,
+    /// Records that were refused, and with them the batch.
+    pub record_errors: Vec<RecordError>,
+    /// In words.
+    pub error_message: Option<String>,
+    /// Who leads now, with error 6 (KIP-951).
+    pub current_leader: Option<(NodeId, LeaderEpoch)>,
+}
+
+impl ProduceOutcome {
+    /// An answer without an append.
+    pub fn refused(error: ErrorCode, message: Option<String>) -> Self {
+        Self {
+            error,
+            base_offset: -1,
+            log_append_time_ms: -1,
+            log_start_offset: -1,
+            error_message: message,
+            ..Self::default()
+        }
+    }
+}
+
+/// Takes the answer, in the order of the entries.
+pub type ProduceReply = Box<dyn FnOnce(Vec<ProduceOutcome>) + Send>;
+
+/// A batch that is in the log.
+struct Appended {
+    outcome: ProduceOutcome,
+    /// The epoch it was written under, and the offset after it.
+    epoch: LeaderEpoch,
+    required: Offset,
+}
+
+impl<D: Disk> ReplicaManager<D> {
+    /// Appends and acknowledges. With acks=all the answer may come later, from any thread; then the
+    /// request can be taken back with what is returned.
+    pub fn append(
+        self: &Arc<Self>,
+        acks: i16,
+        timeout: Duration,
+        produce_version: i16,
+        entries: Vec<ProduceEntry>,
+        reply: ProduceReply,
+    ) -> Option<Parked> {
+        let now = self.now();
+        let mut outcomes = Vec::with_capacity(entries.len());
+        let mut waiting = Vec::new();
+        for entry in &entries {
+            let found = self.partition(&entry.partition, entry.topic_id);
+            let partition = match found {
+                Ok(partition) => partition,
+                Err(missing) => {
+                    let mut outcome = ProduceOutcome::refused(missing.code(), None);
+                    outcome.current_leader = self.leader_hint(outcome.error, &entry.partition);
+                    outcomes.push(outcome);
+                    continue;
+                }
+            };
+            match self.append_one(&partition, acks, produce_version, &entry.records, now) {
+                Ok(appended) => {
+                    if acks == -1 {
+                        waiting.push(WaitingProduce::new(
+                            outcomes.len(),
+                            partition,
+                            appended.epoch,
+                            appended.required,
+                        ));
+                    }
+                    outcomes.push(appended.outcome);
+                }
+                Err(mut outcome) => {
+                    outcome.current_leader = self.leader_hint(outcome.error, &entry.partition);
+                    outcomes.push(outcome);
+                }
+            }
+        }
+        self.acknowledge(DelayedProduce::new(waiting, outcomes, reply), timeout, now)
+    }
+
+    fn acknowledge(
+        self: &Arc<Self>,
+        produce: DelayedProduce<D>,
+        timeout: Duration,
+        now: Now,
+    ) -> Option<Parked> {
+        if produce.is_settled() {
+            self.complete_produce(produce);
+            return None;
+        }
+        let keys = produce.keys();
+        match self.park(&self.produces, produce, &keys, now.monotonic + timeout) {
+            Ok(handle) => {
+                let manager = Arc::downgrade(self);
+                Some(Parked::new(move || {
+                    if let Some(manager) = manager.upgrade() {
+                        drop(manager.produces.cancel(&handle));
+                    }
+                }))
+            }
+            Err(produce) => {
+                self.complete_produce(produce);
+                None
+            }
+        }
+    }
+
+    /// Answers a produce that waits no longer; a partition that is not committed timed out (7).
+    pub(super) fn complete_produce(&self, produce: DelayedProduce<D>) {
+        let (outcomes, reply) = produce.finish(|partition| {
+            self.leader_hint(ErrorCode::NotLeaderOrFollower, &partition.id().topic_partition)
+        });
+        reply(outcomes);
+    }
+
+    fn append_one(
+        &self,
+        partition: &Arc<Partition<D>>,
+        acks: i16,
+        produce_version: i16,
+        records: &Bytes,
+        now: Now,
+    ) -> Result<Appended, ProduceOutcome> {
+        let settings = partition.settings();
+        let rules = ProduceRules {
+            produce_version,
+            now: now.wall_clock_ms,
+            ..settings.produce
+        };
+        // Who may not write here is told so before the batch is looked at.
+        if let Err(error) = partition.lock().state.check_produce(acks) {
+            return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
+        }
+        let validated = validate_client_batch(records, &rules).map_err(|error| refusal(&error))?;
+        let options = LeaderAppendOptions {
+            timestamp: if rules.timestamp_type == TimestampType::LogAppendTime {
+                BatchTimestamp::LogAppendTime
+            } else {
+                BatchTimestamp::Keep
+            },
+            ..LeaderAppendOptions::CLIENT
+        };
+        let directory = self.directory();
+        let mut replica = partition.lock();
+        if let Err(error) = replica.state.check_produce(acks) {
+            return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
+        }
+        let epoch = replica.state.leader_epoch();
+        let appended = match replica.log.append_as_leader(&validated.bytes, epoch, options, now) {
+            Ok(LeaderAppend::Appended(info)) => info,
+            Ok(LeaderAppend::Duplicate(batch)) => {
+                let outcome = ProduceOutcome {
+                    base_offset: batch.first_offset.get(),
+                    log_append_time_ms: log_append_time(&rules, batch.timestamp),
+                    log_start_offset: replica.log.log_start_offset().get(),
+                    ..ProduceOutcome::default()
+                };
+                let required = batch.last_offset.next();
+                return Ok(Appended { outcome, epoch, required });
+            }
+            Err(error) => {
+                drop(replica);
+                return Err(self.append_failed(partition, &error));
+            }
+        };
+        let facts = replica.facts();
+        let effects = replica.state.on_leader_append(&facts, directory.as_ref(), now.monotonic);
+        let after = replica.carry_out(effects);
+        let log_start_offset = replica.log.log_start_offset();
+        drop(replica);
+        let after = match after {
+            Ok(after) => after,
+            Err(error) => return Err(self.append_failed(partition, &error)),
+        };
+        self.after(partition, with_append_event(after, partition, &appended, epoch));
+        Ok(Appended {
+            outcome: ProduceOutcome {
+                base_offset: appended.base_offset.get(),
+                log_append_time_ms: appended.log_append_time_ms,
+                log_start_offset: log_start_offset.get(),
+                ..ProduceOutcome::default()
+            },
+            epoch,
+            required: appended.last_offset.next(),
+        })
+    }
+
+    fn append_failed(&self, partition: &Partition<D>, error: &LogError) -> ProduceOutcome {
+        if error.is_storage_failure() {
+            self.on_storage_failure(partition, error);
+        }
+        ProduceOutcome::refused(log_error_code(error), Some(error.to_string()))
+    }
+
+    /// The leader to name beside error 6 or 74 (KIP-951).
+    pub(super) fn leader_hint(
+        &self,
+        error: ErrorCode,
+        partition: &TopicPartition,
+    ) -> Option<(NodeId, LeaderEpoch)> {
+        let hinted = matches!(
+            error,
+            ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch
+        );
+        if !hinted {
+            return None;
+        }
+        let directory = self.directory();
+        let topic = directory.image.topic_by_name(&partition.topic)?;
+        let image = topic.partitions.get(&partition.partition)?;
+        Some((image.leader, image.leader_epoch))
+    }
+}
+
+fn log_append_time(rules: &ProduceRules, timestamp: i64) -> i64 {
+    if rules.timestamp_type == TimestampType::LogAppendTime {
+        timestamp
+    } else {
+        -1
+    }
+}
+
+fn with_append_event<D: Disk>(
+    mut after: AfterLock,
+    partition: &Partition<D>,
+    appended: &AppendInfo,
+    epoch: LeaderEpoch,
+) -> AfterLock {
+    after.events.insert(
+        0,
+        Event::AppendedAsLeader {
+            partition: partition.id().topic_partition.clone(),
+            base_offset: appended.base_offset,
+            log_end: appended.last_offset.next(),
+            leader_epoch: epoch,
+            why: Why::AppendedByLeader,
+        },
+    );
+    after
+}
+
+fn refusal(error: &ClientBatchError) -> ProduceOutcome {
+    let record_errors = match error {
+        ClientBatchError::Records { errors, .. } => errors.clone(),
+        _ => Vec::new(),
+    };
+    ProduceOutcome {
+        record_errors,
+        ..ProduceOutcome::refused(error_of(error.code()), Some(error.to_string()))
+    }
+}
+
+fn error_of(code: i16) -> ErrorCode {
+    ErrorCode::from_code(code).unwrap_or(ErrorCode::UnknownServerError)
+}
+
+/// Kafka's code for a log that refused or failed.
+pub(super) fn log_error_code(error: &LogError) -> ErrorCode {
+    match error {
+        LogError::Storage { .. } | LogError::CorruptFile { .. } => ErrorCode::KafkaStorageError,
+        LogError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        LogError::CorruptBatch(_) => ErrorCode::CorruptMessage,
+        LogError::InvalidRecord(_) => ErrorCode::InvalidRecord,
+        LogError::BatchTooLarge { .. } => ErrorCode::MessageTooLarge,
+        LogError::AppendTooLarge { .. } => ErrorCode::RecordListTooLarge,
+        LogError::Producer(error) => error_of(error.code()),
+        LogError::StaleLeaderEpoch { .. } => ErrorCode::NotLeaderOrFollower,
+        LogError::UnexpectedAppendOffset { .. } => ErrorCode::UnknownServerError,
+    }
+}
+
+/// How a write that waits stands; a log that is gone fails it.
+pub(super) fn ack_status<D: Disk>(
+    partition: &Partition<D>,
+    epoch: LeaderEpoch,
+    required: Offset,
+) -> AckStatus {
+    if partition.is_removed() {
+        return AckStatus::Failed(replication::PartitionError::NotLeaderOrFollower);
+    }
+    partition.lock().state.check_enough_replicas(epoch, required)
+}
