@@ -6,6 +6,8 @@
 //! nothing of an earlier leader can reach the log (rules T09, T10).
 
 use protocol::{LeaderEpoch, Offset, Records, TopicIdPartition};
+use replication::EpochEndOffset;
+use replication::truncation::Truncation;
 
 /// A follower's log at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,15 +76,16 @@ pub trait ReplicaAccess {
     /// The log as it is now.
     fn log(&self, partition: &TopicIdPartition) -> Result<ReplicaLog, ReplicaError>;
 
-    /// Own epoch cache, rule E02: the largest known epoch at or below `epoch`, and where it ends.
-    fn end_offset_for_epoch(
+    /// Where to cut when the leader says that the logs diverge: the answer of
+    /// [`replication::truncation::decide_truncation`] over this log and its epoch cache (T03, T04).
+    fn decide_truncation(
         &self,
         partition: &TopicIdPartition,
-        epoch: LeaderEpoch,
-    ) -> Result<Option<(LeaderEpoch, Offset)>, ReplicaError>;
+        diverging: EpochEndOffset,
+    ) -> Result<Truncation, ReplicaError>;
 
-    /// Cuts the log so that it ends at `offset`; a no-op when it ends there or before. The high
-    /// watermark comes down with it if it must.
+    /// Cuts the log so that it ends at `offset`, if it ends beyond. Its epoch cache is cut to that
+    /// even when the log is not (KAFKA-10706), and the high watermark comes down if it must.
     fn truncate_to(
         &self,
         partition: &TopicIdPartition,

@@ -123,6 +123,11 @@ impl FetcherCore {
         self.fetcher_id
     }
 
+    /// Changes `replica.fetch.backoff.ms`, for pauses that begin from now on.
+    pub fn set_backoff(&mut self, backoff: Duration) {
+        self.config.backoff = backoff;
+    }
+
     /// Starts following. The fetch offset is read from the log here and now, so the fetcher that had
     /// the partition before must have released it (T10).
     ///

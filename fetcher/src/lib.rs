@@ -13,7 +13,6 @@ mod offsets;
 pub mod partition;
 pub mod request;
 mod response;
-pub mod truncation;
 
 pub use access::{LeaderData, PartitionFailure, ReplicaAccess, ReplicaError, ReplicaLog};
 pub use core::{FetcherConfig, FetcherCore, FetcherRequest, FetcherResponse};

@@ -12,6 +12,7 @@ use crate::request::AskedOffset;
 use protocol::messages::ListOffsetsResponse;
 use protocol::{ErrorCode, Offset};
 use replication::time::Instant;
+use replication::truncation::OutOfRangeStep;
 use std::collections::BTreeMap;
 
 /// What an answered offset leads to.
@@ -102,14 +103,16 @@ impl FetcherCore {
             return Err(ReplicaError::NotFollower);
         };
         let log = access.log(&state.partition)?;
-        if leader_end >= log.log_end_offset {
+        let OutOfRangeStep::TruncateTo(offset) =
+            OutOfRangeStep::on_leader_latest(leader_end, log.log_end_offset)
+        else {
             return Ok(Step::AskEarliest(leader_end));
-        }
+        };
         tracing::warn!(
-            partition = %question.name, from = %log.log_end_offset, to = %leader_end,
+            partition = %question.name, from = %log.log_end_offset, to = %offset,
             "cutting the log to the leader's end"
         );
-        access.truncate_to(&state.partition, state.leader_epoch, leader_end)?;
+        access.truncate_to(&state.partition, state.leader_epoch, offset)?;
         Ok(Step::Resume(access.log(&state.partition)?, 0))
     }
 
@@ -124,13 +127,14 @@ impl FetcherCore {
             return Err(ReplicaError::NotFollower);
         };
         let mut log = access.log(&state.partition)?;
-        if leader_start > log.log_end_offset {
+        let step = OutOfRangeStep::on_leader_earliest(leader_start, log.log_end_offset);
+        if let OutOfRangeStep::StartAt(offset) = step {
             tracing::warn!(
-                partition = %question.name, end = %log.log_end_offset, start = %leader_start,
+                partition = %question.name, end = %log.log_end_offset, start = %offset,
                 "emptying the log: it ends before the leader's begins"
             );
             let partition = &state.partition;
-            access.truncate_fully_and_start_at(partition, state.leader_epoch, leader_start)?;
+            access.truncate_fully_and_start_at(partition, state.leader_epoch, offset)?;
             log = access.log(partition)?;
         }
         Ok(Step::Resume(

@@ -15,12 +15,13 @@
 use crate::access::{LeaderData, PartitionFailure, ReplicaAccess};
 use crate::core::{FetcherCore, FetcherResponse, InFlight};
 use crate::partition::Phase;
-use crate::truncation::{DivergingEpoch, truncation_offset};
 use protocol::messages::FetchResponse;
 use protocol::messages::fetch_response::PartitionData;
 use protocol::{ErrorCode, LeaderEpoch, Offset, SessionId};
+use replication::EpochEndOffset;
 use replication::fetch_session::{PartitionKey, ResponseVerdict};
 use replication::time::Instant;
+use replication::truncation::{FetchPoint, is_answer_current};
 
 impl FetcherCore {
     /// Takes the answer to the request that [`FetcherCore::poll`] gave.
@@ -98,9 +99,15 @@ impl FetcherCore {
         let (Some(state), Some(sent)) = (self.partitions.get(key), self.session.sent(key)) else {
             return false;
         };
-        state.is_ready_for_fetch()
-            && sent.fetch_offset == state.fetch_offset
-            && sent.current_leader_epoch == state.leader_epoch
+        let asked = FetchPoint {
+            fetch_offset: sent.fetch_offset,
+            leader_epoch: sent.current_leader_epoch,
+        };
+        let current = state.is_ready_for_fetch().then_some(FetchPoint {
+            fetch_offset: state.fetch_offset,
+            leader_epoch: state.leader_epoch,
+        });
+        is_answer_current(asked, current)
     }
 
     fn on_partition_data<A: ReplicaAccess + ?Sized>(
@@ -112,7 +119,7 @@ impl FetcherCore {
     ) {
         match ErrorCode::from_code(data.error_code) {
             ErrorCode::None if data.diverging_epoch.epoch >= 0 => {
-                let diverging = DivergingEpoch {
+                let diverging = EpochEndOffset {
                     epoch: LeaderEpoch(data.diverging_epoch.epoch),
                     end_offset: Offset(data.diverging_epoch.end_offset),
                 };
@@ -175,7 +182,7 @@ impl FetcherCore {
         &mut self,
         access: &A,
         key: &PartitionKey,
-        diverging: DivergingEpoch,
+        diverging: EpochEndOffset,
         now: Instant,
     ) {
         let Some(state) = self.partitions.get(key) else {
@@ -186,14 +193,14 @@ impl FetcherCore {
             return;
         }
         let partition = &state.partition;
-        let truncated = access.end_offset_for_epoch(partition, diverging.epoch).and_then(|own| {
-            let offset = truncation_offset(diverging, own, state.fetch_offset);
+        let truncated = access.decide_truncation(partition, diverging).and_then(|cut| {
             tracing::info!(
-                partition = %partition.topic_partition, from = %state.fetch_offset, to = %offset,
+                partition = %partition.topic_partition, from = %state.fetch_offset, to = %cut.to,
                 leader_epoch = %diverging.epoch, leader_end = %diverging.end_offset,
+                below_high_watermark = cut.below_high_watermark,
                 "cutting the log: it diverges from the leader's"
             );
-            access.truncate_to(partition, state.leader_epoch, offset)?;
+            access.truncate_to(partition, state.leader_epoch, cut.to)?;
             access.log(partition)
         });
         match truncated {
