@@ -123,7 +123,7 @@ pub fn decide_truncation(diverging: EpochEndOffset, log: &FollowerLog<'_>) -> Tr
             (own.end_offset.min(diverging.end_offset), true)
         }
     };
-    let to = to.min(log.log_end);
+    let to = to.clamp(Offset::ZERO, log.log_end);
     Truncation { to, complete, below_high_watermark: to < log.high_watermark }
 }
 

@@ -11,6 +11,7 @@ use crate::isr::{
     AlterPartitionErrorKind, AlterPartitionResponse, ConfirmedPartition, IsrProposal, IsrState,
     LeaderRecoveryState, ProposedMember,
 };
+use crate::replica_state::ReplicaState;
 use crate::time::Instant;
 use crate::trace::{Event, Nodes, Why};
 
@@ -200,6 +201,11 @@ impl PartitionState {
             why: Why::IsrConfirmed,
         };
         self.partition_epoch = confirmed.partition_epoch;
+        if let Role::Leader(leader) = &mut self.role {
+            for id in confirmed.isr.iter().filter(|id| **id != self.node) {
+                leader.followers.entry(*id).or_insert(ReplicaState::UNKNOWN);
+            }
+        }
         self.set_isr(isr);
         // A smaller ISR may complete a produce with NOT_ENOUGH_REPLICAS_AFTER_APPEND, or commit it.
         let effects = Effects {

@@ -1,7 +1,7 @@
 //! What a leader decides: taking over (I9, H05, H09), counting a follower's fetch (H09, H11), and
 //! moving the high watermark (H01, H03, H04, H06).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{NodeId, Offset};
 
@@ -77,9 +77,12 @@ impl PartitionState {
         now: Instant,
     ) -> BTreeMap<NodeId, ReplicaState> {
         let known = self.leader_state().map(|leader| &leader.followers);
-        registration
-            .replicas
-            .iter()
+        // Members of the ISR are tracked whatever the replica set says: one that is not tracked
+        // would not be waited for.
+        let tracked: BTreeSet<&NodeId> =
+            registration.replicas.iter().chain(&registration.isr).collect();
+        tracked
+            .into_iter()
             .filter(|id| **id != self.node)
             .map(|id| {
                 let before = known.and_then(|known| known.get(id)).copied();
@@ -199,6 +202,12 @@ impl PartitionState {
         let Some(to) = candidate.and_then(|to| advance(from, to, log_end.offset)) else {
             return Effects::default();
         };
+        assert!(
+            log.log_start <= to.offset,
+            "{}: high watermark {to} below the log start {}",
+            self.topic_partition,
+            log.log_start
+        );
         self.high_watermark = to;
         if to.offset == from.offset {
             return Effects::default();
