@@ -24,6 +24,8 @@ pub struct LogConfig {
     pub retention_bytes: i64,
     /// Whether `cleanup.policy` holds `delete`; otherwise only segments below the log start go.
     pub delete: bool,
+    /// Whether `cleanup.policy` holds `compact`, so that offsets may be missing between batches.
+    pub compact: bool,
     /// `file.delete.delay.ms`: how long a removed segment stays on disk as `.deleted`.
     pub file_delete_delay: Duration,
     /// `flush.messages`: fsync after this many records.
@@ -47,6 +49,7 @@ impl Default for LogConfig {
             retention_ms: 7 * 24 * 3600 * 1000,
             retention_bytes: -1,
             delete: true,
+            compact: false,
             file_delete_delay: Duration::from_secs(60),
             flush_messages: i64::MAX,
             flush_ms: i64::MAX,

@@ -27,8 +27,6 @@ mod open;
 mod producers;
 mod read;
 mod retention;
-#[cfg(test)]
-mod tests;
 mod timestamps;
 mod truncate;
 

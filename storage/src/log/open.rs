@@ -95,8 +95,8 @@ impl<D: Disk> Log<D> {
             self.segments.push(opened.segment);
             recover.push(opened.needs_recovery);
         }
-        for at in 1..bases.len() {
-            self.segments[at - 1].set_next_offset(bases[at]);
+        for (segment, next) in self.segments.iter_mut().zip(bases.iter().skip(1)) {
+            segment.set_next_offset(*next);
         }
         self.log_start_offset = self
             .log_start_offset
@@ -109,7 +109,7 @@ impl<D: Disk> Log<D> {
         let mut state = None;
         let mut at = 0;
         while at < self.segments.len() {
-            if recover[at] && self.recover_segment(at, &mut state, now)? > 0 {
+            if recover[at] && !self.recover_segment(at, &mut state, now)? {
                 self.delete_segments(at + 1..self.segments.len(), now)?;
             }
             at += 1;
@@ -120,14 +120,18 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Recovers one segment; gives the bytes cut off. `state` carries the producers' state from one
-    /// recovered segment to the next.
+    /// Recovers one segment; gives whether the log goes on in the next one. `state` carries the
+    /// producers' state from one recovered segment to the next.
+    ///
+    /// A segment may have lost its end at a batch boundary while the next one reached the disk: then
+    /// the next one does not go on where this one ends, and goes too. Only compaction makes such gaps
+    /// for a good reason.
     fn recover_segment(
         &mut self,
         at: usize,
         state: &mut Option<ProducerStateManager>,
         now: Now,
-    ) -> Result<u64> {
+    ) -> Result<bool> {
         let base = self.segments[at].base_offset();
         let mut producers = match state.take() {
             Some(producers) if producers.map_end_offset() == base => producers,
@@ -154,8 +158,11 @@ impl<D: Disk> Log<D> {
         self.epochs = epochs;
         let cut = cut?;
         let next = self.segments.get(at + 1).map(Segment::base_offset);
+        let compacted = self.config.compact;
         let segment = &mut self.segments[at];
-        if let Some(next) = next.filter(|_| cut == 0) {
+        let goes_on =
+            cut == 0 && next.is_none_or(|next| compacted || segment.next_offset() == next);
+        if let Some(next) = next.filter(|_| goes_on) {
             segment.set_next_offset(next);
         }
         producers.set_map_end_offset(segment.next_offset());
@@ -163,7 +170,7 @@ impl<D: Disk> Log<D> {
             segment.seal()?;
         }
         *state = Some(producers);
-        Ok(cut)
+        Ok(goes_on)
     }
 
     /// Brings start, end and recovery point into their order.
@@ -189,13 +196,16 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Keeps the snapshots at the segments' bases and the newest one that is not above the end.
+    /// Keeps the snapshots at the segments' bases and the newest one that is not above the end. One
+    /// below the first segment lacks what the deleted ones held, and is worse than none.
     fn drop_stray_snapshots(&mut self) -> Result<()> {
         let end = self.log_end_offset();
         let newest = self.snapshots.range(..=end).next_back().copied();
         let bases: Vec<Offset> = self.segment_base_offsets().collect();
         self.remove_snapshots(|offset| {
-            offset > end || (bases.binary_search(&offset).is_err() && Some(offset) != newest)
+            offset < bases[0]
+                || offset > end
+                || (bases.binary_search(&offset).is_err() && Some(offset) != newest)
         })
     }
 }

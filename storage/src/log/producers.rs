@@ -18,12 +18,13 @@ use crate::files;
 use crate::segment::{Segment, remove_if_there};
 
 impl<D: Disk> Log<D> {
-    /// Writes a snapshot if the state moved since the last one. It is not synced: a torn one is
+    /// Writes a snapshot if there is none at the end of the state. It is not synced: a torn one is
     /// found out by its checksum.
     pub(super) fn write_snapshot_if_due(&mut self) -> Result<()> {
-        let Some(offset) = self.producers.snapshot_due() else {
+        let offset = self.producers.map_end_offset();
+        if offset == Offset::ZERO || self.snapshots.contains(&offset) {
             return Ok(());
-        };
+        }
         let path = snapshot_path(&self.dir, offset);
         let file = self
             .disk
@@ -51,7 +52,8 @@ impl<D: Disk> Log<D> {
     /// The producers' state as it was when the log ended at `end`.
     pub(super) fn producers_at(&mut self, end: Offset, now: Now) -> Result<ProducerStateManager> {
         let mut producers = ProducerStateManager::new(self.config.producer_id_expiration);
-        producers.clear(self.log_start_offset.min(end));
+        // Batches below the log start still tell what their producers did.
+        producers.clear(self.segments[0].base_offset().min(end));
         if let Some((offset, entries)) = self.newest_snapshot(end)? {
             producers.load(offset, entries, now.wall_clock_ms);
         }
@@ -70,7 +72,8 @@ impl<D: Disk> Log<D> {
         &mut self,
         end: Offset,
     ) -> Result<Option<(Offset, Vec<ProducerStateEntry>)>> {
-        while let Some(offset) = self.snapshots.range(..=end).next_back().copied() {
+        let first = self.segments[0].base_offset().min(end);
+        while let Some(offset) = self.snapshots.range(first..=end).next_back().copied() {
             let path = snapshot_path(&self.dir, offset);
             match read_snapshot(&self.disk, &path)? {
                 Ok(entries) => return Ok(Some((offset, entries))),

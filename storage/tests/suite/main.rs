@@ -1,0 +1,13 @@
+//! Tests of the log through its public surface: against Kafka's own files, against crashes, and
+//! against a naive model.
+
+mod append;
+mod common;
+mod golden;
+mod kafka_tools;
+mod log_dir;
+mod mem_disk;
+mod model;
+mod recovery;
+mod retention;
+mod truncation;
