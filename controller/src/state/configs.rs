@@ -1,0 +1,324 @@
+//! Dynamic configs of topics and brokers: single steps (KIP-339) and the older replacement of a
+//! resource's whole set. A resource's change applies as a whole or not at all.
+
+use std::collections::BTreeMap;
+
+use protocol::ErrorCode;
+use protocol::messages::alter_configs_response::AlterConfigsResourceResponse as AlterResponse;
+use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+};
+use protocol::types::NodeId;
+use replication::time::Instant;
+
+use super::{ApiError, ControllerState, code_and_message};
+use crate::config::{
+    ConfigCatalogue, ConfigResource, ConfigResourceType, ConfigScope, ConfigType, split_list,
+    validate_topic_configs,
+};
+use crate::image::ConfigMap;
+use crate::records::Config;
+
+/// One step of one key, by Kafka's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Set,
+    Delete,
+    Append,
+    Subtract,
+}
+
+impl Operation {
+    fn from_code(code: i8) -> Option<Self> {
+        Some(match code {
+            0 => Operation::Set,
+            1 => Operation::Delete,
+            2 => Operation::Append,
+            3 => Operation::Subtract,
+            _ => return None,
+        })
+    }
+}
+
+/// The keys of a resource that get a new value, or none.
+type Changes = BTreeMap<String, Option<String>>;
+
+impl ControllerState {
+    pub(super) fn on_incremental_alter_configs(
+        &mut self,
+        request: &IncrementalAlterConfigsRequest,
+    ) -> IncrementalAlterConfigsResponse {
+        let resources = &request.resources;
+        let responses = self.deciding(request.validate_only, |state| {
+            let mut responses = Vec::with_capacity(resources.len());
+            for resource in resources {
+                let key = (resource.resource_type, resource.resource_name.as_str());
+                let repeated = resources
+                    .iter()
+                    .filter(|r| (r.resource_type, r.resource_name.as_str()) == key);
+                let outcome = once(repeated.count()).and_then(|()| {
+                    let target = state.config_resource(key.0, key.1)?;
+                    let steps = resource.configs.iter().map(|config| {
+                        (
+                            config.name.as_str(),
+                            config.config_operation,
+                            config.value.as_deref(),
+                        )
+                    });
+                    let changes = state.incremental_changes(&target, steps)?;
+                    state.change_configs(&target, changes)
+                });
+                let (error_code, error_message) = code_and_message(outcome);
+                responses.push(AlterConfigsResourceResponse {
+                    error_code,
+                    error_message,
+                    resource_type: resource.resource_type,
+                    resource_name: resource.resource_name.clone(),
+                    ..Default::default()
+                });
+            }
+            responses
+        });
+        IncrementalAlterConfigsResponse {
+            responses,
+            ..Default::default()
+        }
+    }
+
+    pub(super) fn on_alter_configs(
+        &mut self,
+        request: &AlterConfigsRequest,
+    ) -> AlterConfigsResponse {
+        let resources = &request.resources;
+        let responses = self.deciding(request.validate_only, |state| {
+            let mut responses = Vec::with_capacity(resources.len());
+            for resource in resources {
+                let key = (resource.resource_type, resource.resource_name.as_str());
+                let repeated = resources
+                    .iter()
+                    .filter(|r| (r.resource_type, r.resource_name.as_str()) == key);
+                let outcome = once(repeated.count()).and_then(|()| {
+                    let target = state.config_resource(key.0, key.1)?;
+                    let given = resource
+                        .configs
+                        .iter()
+                        .map(|config| (config.name.as_str(), 0, config.value.as_deref()));
+                    let mut changes = state.incremental_changes(&target, given)?;
+                    // What the request leaves out is removed.
+                    for key in state
+                        .image
+                        .configs(&target)
+                        .into_iter()
+                        .flat_map(ConfigMap::keys)
+                    {
+                        changes.entry(key.clone()).or_insert(None);
+                    }
+                    state.change_configs(&target, changes)
+                });
+                let (error_code, error_message) = code_and_message(outcome);
+                responses.push(AlterResponse {
+                    error_code,
+                    error_message,
+                    resource_type: resource.resource_type,
+                    resource_name: resource.resource_name.clone(),
+                    ..Default::default()
+                });
+            }
+            responses
+        });
+        AlterConfigsResponse {
+            responses,
+            ..Default::default()
+        }
+    }
+
+    /// The resource a request names, if it exists.
+    fn config_resource(&self, kind: i8, name: &str) -> Result<ConfigResource, ApiError> {
+        let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
+        let kind = ConfigResourceType::from_code(kind)
+            .ok_or_else(|| invalid("Unexpected resource type UNKNOWN.".to_owned()))?;
+        match kind {
+            ConfigResourceType::Topic if self.image.topic_id(name).is_none() => {
+                return Err(ApiError::new(
+                    ErrorCode::UnknownTopicOrPartition,
+                    format!("The topic '{name}' does not exist."),
+                ));
+            }
+            ConfigResourceType::Broker if !name.is_empty() => {
+                let id: i32 = name.parse().map_err(|_| {
+                    invalid("Unable to parse broker name as a base 10 number.".to_owned())
+                })?;
+                if self.image.broker(NodeId(id)).is_none() {
+                    return Err(ApiError::new(
+                        ErrorCode::BrokerIdNotRegistered,
+                        format!("No broker with id {id} found."),
+                    ));
+                }
+                return Ok(ConfigResource::broker(NodeId(id)));
+            }
+            ConfigResourceType::Topic | ConfigResourceType::Broker => {}
+            other => {
+                return Err(invalid(format!(
+                    "Configs of resource type {other} are not served."
+                )));
+            }
+        }
+        Ok(ConfigResource {
+            kind,
+            name: name.into(),
+        })
+    }
+
+    fn incremental_changes<'a>(
+        &self,
+        resource: &ConfigResource,
+        steps: impl Iterator<Item = (&'a str, i8, Option<&'a str>)>,
+    ) -> Result<Changes, ApiError> {
+        let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
+        let mut changes = Changes::new();
+        for (key, operation, value) in steps {
+            if changes.contains_key(key) {
+                return Err(invalid("Error due to duplicate config keys".to_owned()));
+            }
+            let operation = Operation::from_code(operation)
+                .ok_or_else(|| invalid(format!("Unknown operation type {operation}.")))?;
+            let value = match (operation, value) {
+                (Operation::Delete, _) => None,
+                (_, None) => {
+                    return Err(invalid(format!("Null value not supported for : {key}")));
+                }
+                (Operation::Set, Some(value)) => Some(value.to_owned()),
+                (Operation::Append | Operation::Subtract, Some(value)) => {
+                    Some(self.edited_list(resource, key, operation, value)?)
+                }
+            };
+            changes.insert(key.to_owned(), value);
+        }
+        Ok(changes)
+    }
+
+    /// A list with elements added that it lacks, or without the given ones.
+    fn edited_list(
+        &self,
+        resource: &ConfigResource,
+        key: &str,
+        operation: Operation,
+        value: &str,
+    ) -> Result<String, ApiError> {
+        let catalogue = match resource.kind {
+            ConfigResourceType::Topic => ConfigCatalogue::topic(),
+            _ => ConfigCatalogue::broker(),
+        };
+        let def = catalogue
+            .get(key)
+            .filter(|def| def.kind == ConfigType::List);
+        let Some(def) = def else {
+            let name = if operation == Operation::Append {
+                "APPEND"
+            } else {
+                "SUBTRACT"
+            };
+            return Err(ApiError::new(
+                ErrorCode::InvalidConfig,
+                format!("Can't {name} to key {key} because its type is not LIST."),
+            ));
+        };
+        let current = self
+            .image
+            .configs(resource)
+            .and_then(|configs| configs.get(key));
+        let current = current
+            .map(String::as_str)
+            .or(def.default_text())
+            .unwrap_or_default();
+        let mut elements = split_list(current);
+        for given in split_list(value) {
+            match operation {
+                Operation::Subtract => elements.retain(|element| *element != given),
+                _ if elements.contains(&given) => {}
+                _ => elements.push(given),
+            }
+        }
+        Ok(elements.join(","))
+    }
+
+    fn change_configs(
+        &mut self,
+        resource: &ConfigResource,
+        changes: Changes,
+    ) -> Result<(), ApiError> {
+        let current = self.image.configs(resource).cloned().unwrap_or_default();
+        let mut after = current.clone();
+        for (key, value) in &changes {
+            match value {
+                Some(value) => after.insert(key.clone(), value.clone()),
+                None => after.remove(key),
+            };
+        }
+        match resource.kind {
+            ConfigResourceType::Topic => {
+                validate_topic_configs(&after, &self.config_layers().borrow())
+                    .map_err(|error| ApiError::new(ErrorCode::InvalidConfig, error.to_string()))?;
+            }
+            _ => validate_broker_changes(resource, &changes)?,
+        }
+        for (key, value) in changes {
+            if current.get(&key) == value.as_ref() {
+                continue;
+            }
+            if key == "unclean.leader.election.enable" {
+                // Leaderless partitions need not wait for the next poll (C05).
+                self.next_unclean_check = Instant::ZERO;
+            }
+            self.decide(Config {
+                resource_type: i32::from(resource.kind.code()),
+                resource_name: resource.name.to_string(),
+                key,
+                value,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn once(times: usize) -> Result<(), ApiError> {
+    if times > 1 {
+        let text = "Each resource must appear at most once.";
+        return Err(ApiError::new(ErrorCode::InvalidRequest, text));
+    }
+    Ok(())
+}
+
+/// Broker keys must be ones that can change at run time, and at this level. Keys that nobody knows
+/// are kept: a plug-in may.
+fn validate_broker_changes(resource: &ConfigResource, changes: &Changes) -> Result<(), ApiError> {
+    let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
+    let catalogue = ConfigCatalogue::broker();
+    let keys_where = |is_wrong: &dyn Fn(ConfigScope) -> bool| {
+        let wrong = changes
+            .keys()
+            .filter(|key| catalogue.get(key).is_some_and(|def| is_wrong(def.scope)));
+        wrong.map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let fixed = keys_where(&|scope| scope == ConfigScope::Static);
+    if !fixed.is_empty() {
+        return Err(invalid(format!(
+            "Cannot update these configs dynamically: [{fixed}]"
+        )));
+    }
+    let single = keys_where(&|scope| scope == ConfigScope::Broker);
+    if resource.name.is_empty() && !single.is_empty() {
+        return Err(invalid(format!(
+            "Cannot update these configs at default cluster level: [{single}]"
+        )));
+    }
+    for (key, value) in changes {
+        if let (Some(def), Some(value)) = (catalogue.get(key), value) {
+            def.validate(value)
+                .map_err(|error| invalid(error.to_string()))?;
+        }
+    }
+    Ok(())
+}

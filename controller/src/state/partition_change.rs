@@ -1,0 +1,179 @@
+//! One step of one partition: from what should be (ISR, replicas, who may lead) to the record that
+//! brings it there, or none when nothing changes.
+//!
+//! In order: a reassignment whose target replicas are all in the ISR completes (C07); the leader
+//! stays when it may, else the first replica of the ISR that is active leads (C04); without one an
+//! unclean election takes any active replica, makes it the whole ISR and marks the partition as
+//! recovering (C05), where allowed; else nobody leads. The ISR is never recorded empty: the last
+//! member stays in it, fenced, so that it can lead again without loss (C03). The leader epoch grows
+//! with a new leader and when replicas are dropped, not with a plain ISR change or added replicas
+//! (C07, I10).
+
+use protocol::types::{NodeId, TopicId, Uuid};
+
+use crate::image::{ClusterImage, LeaderRecoveryState, PartitionImage};
+use crate::records::{Id, IdList, NodeList, PartitionChange};
+
+/// How a leader is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Election {
+    /// Keep the leader if it may lead, else any of the ISR.
+    Online,
+    /// The first replica if it may lead, else as [`Election::Online`].
+    Preferred,
+    /// As [`Election::Online`], and outside the ISR when nobody in it is active.
+    Unclean,
+}
+
+/// Collects the targets of one step.
+pub(super) struct PartitionChangeBuilder<'a> {
+    partition: &'a PartitionImage,
+    topic_id: TopicId,
+    index: i32,
+    pub election: Election,
+    pub target_isr: Vec<NodeId>,
+    pub target_replicas: Vec<NodeId>,
+    pub target_adding: Vec<NodeId>,
+    pub target_removing: Vec<NodeId>,
+    pub target_recovery: LeaderRecoveryState,
+    /// A broker that may not lead although the image shows it active: the one about to leave.
+    pub excluded: Option<NodeId>,
+}
+
+/// Whether two lists hold the same nodes, in any order.
+fn same_nodes(left: &[NodeId], right: &[NodeId]) -> bool {
+    left.len() == right.len() && left.iter().all(|node| right.contains(node))
+}
+
+impl<'a> PartitionChangeBuilder<'a> {
+    /// Starts from the partition as it is.
+    pub fn new(partition: &'a PartitionImage, topic_id: TopicId, index: i32) -> Self {
+        PartitionChangeBuilder {
+            partition,
+            topic_id,
+            index,
+            election: Election::Online,
+            target_isr: partition.isr.clone(),
+            target_replicas: partition.replicas.clone(),
+            target_adding: partition.adding_replicas.clone(),
+            target_removing: partition.removing_replicas.clone(),
+            target_recovery: partition.leader_recovery_state,
+            excluded: None,
+        }
+    }
+
+    /// The record, given who is active in `image`.
+    pub fn build(mut self, image: &ClusterImage) -> Option<PartitionChange> {
+        let mut change = PartitionChange {
+            topic_id: Some(self.topic_id.into()),
+            partition: self.index,
+            ..Default::default()
+        };
+        let unchanged = change.clone();
+        self.complete_reassignment();
+        self.elect(image, &mut change);
+        let drops_replicas = self
+            .partition
+            .replicas
+            .iter()
+            .any(|replica| !self.target_replicas.contains(replica));
+        if change.leader.is_none() && drops_replicas {
+            change.leader = Some(self.partition.leader.get());
+        }
+        if change.isr.is_none()
+            && !self.target_isr.is_empty()
+            && !same_nodes(&self.target_isr, &self.partition.isr)
+        {
+            change.isr = Some(NodeList::of(&self.target_isr));
+        }
+        self.set_assignment(image, &mut change);
+        if self.target_recovery != self.partition.leader_recovery_state {
+            change.leader_recovery_state = Some(i32::from(self.target_recovery.code()));
+        }
+        (change != unchanged).then_some(change)
+    }
+
+    fn complete_reassignment(&mut self) {
+        if self.target_adding.is_empty() && self.target_removing.is_empty() {
+            return;
+        }
+        let stays = |node: &NodeId| !self.target_removing.contains(node);
+        let replicas: Vec<NodeId> = self.target_replicas.iter().copied().filter(stays).collect();
+        let is_complete = !replicas.is_empty()
+            && replicas
+                .iter()
+                .all(|replica| self.target_isr.contains(replica));
+        if is_complete {
+            self.target_isr.retain(|node| replicas.contains(node));
+            self.target_replicas = replicas;
+            self.target_adding.clear();
+            self.target_removing.clear();
+        }
+    }
+
+    fn may_lead(&self, image: &ClusterImage, node: NodeId) -> bool {
+        self.excluded != Some(node) && image.is_active(node)
+    }
+
+    fn elect(&mut self, image: &ClusterImage, change: &mut PartitionChange) {
+        let is_valid = |node: NodeId| {
+            self.target_isr.contains(&node)
+                && self.target_replicas.contains(&node)
+                && self.may_lead(image, node)
+        };
+        let preferred = self.target_replicas.first().copied();
+        let preferred = preferred.filter(|_| self.election == Election::Preferred);
+        let clean = preferred
+            .into_iter()
+            .chain([self.partition.leader])
+            .chain(self.target_replicas.iter().copied())
+            .find(|node| is_valid(*node));
+        let unclean = || {
+            let mut replicas = self.target_replicas.iter().copied();
+            replicas.find(|node| self.may_lead(image, *node))
+        };
+        let is_unclean_allowed = self.election == Election::Unclean;
+        let elected = clean.or_else(|| is_unclean_allowed.then(unclean).flatten());
+        let leader = elected.unwrap_or(NodeId::NONE);
+        if leader == self.partition.leader {
+            return;
+        }
+        change.leader = Some(leader.get());
+        if clean.is_none() && elected.is_some() {
+            change.isr = Some(NodeList::of(&[leader]));
+            self.target_recovery = LeaderRecoveryState::Recovering;
+        }
+    }
+
+    fn set_assignment(&self, image: &ClusterImage, change: &mut PartitionChange) {
+        let partition = self.partition;
+        if self.target_replicas != partition.replicas {
+            change.replicas = Some(NodeList::of(&self.target_replicas));
+            let directories = self.target_replicas.iter().map(|replica| {
+                if partition.replicas.contains(replica) {
+                    partition.directory_of(*replica)
+                } else {
+                    default_directory(image, *replica)
+                }
+            });
+            change.directories = Some(IdList {
+                ids: directories.map(Id::from).collect(),
+            });
+        }
+        if self.target_adding != partition.adding_replicas {
+            change.adding_replicas = Some(NodeList::of(&self.target_adding));
+        }
+        if self.target_removing != partition.removing_replicas {
+            change.removing_replicas = Some(NodeList::of(&self.target_removing));
+        }
+    }
+}
+
+/// Where a new replica on `node` will lie, as far as the controller can know: in its only log
+/// directory, else unassigned until the broker says.
+pub(super) fn default_directory(image: &ClusterImage, node: NodeId) -> Uuid {
+    match image.broker(node).map(|broker| broker.log_dirs.as_slice()) {
+        Some([only]) => *only,
+        _ => Uuid::ZERO,
+    }
+}
