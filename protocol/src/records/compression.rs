@@ -53,8 +53,10 @@ impl ReadBuffer {
         self.output.capacity()
     }
 
-    /// Gives memory back beyond `bytes`, after an unusually large batch.
+    /// Gives memory back beyond `bytes`, after an unusually large batch. The Zstandard context goes
+    /// too: it keeps the largest window it saw, up to 128 MiB.
     pub fn shrink_to(&mut self, bytes: usize) {
+        self.zstd = None;
         self.output.clear();
         self.output.shrink_to(bytes);
     }
@@ -68,14 +70,9 @@ impl std::fmt::Debug for ReadBuffer {
     }
 }
 
-/// A codec's reader over compressed bytes. Once at its end it stays there: what follows a frame is
-/// not read, except further gzip members and Zstandard frames, as Kafka has it.
-pub(super) struct Decoder<'a> {
-    kind: Kind<'a>,
-    at_end: bool,
-}
-
-enum Kind<'a> {
+/// A codec's reader over compressed bytes. To be read until it first gives nothing: what follows a
+/// frame is no part of the records, except further gzip members and Zstandard frames, as in Kafka.
+pub(super) enum Decoder<'a> {
     Gzip(Box<GzDecoder<&'a [u8]>>),
     Snappy(SnappyReader<'a>),
     Lz4(Box<lz4_flex::frame::FrameDecoder<EndNoting<'a>>>),
@@ -91,17 +88,17 @@ impl<'a> Decoder<'a> {
         zstd_context: &'a mut Option<DCtx<'static>>,
         limit_bytes: usize,
     ) -> io::Result<Self> {
-        let kind = match codec {
+        Ok(match codec {
             Compression::None => unreachable!("uncompressed records have no decoder"),
-            Compression::Gzip => Kind::Gzip(Box::new(GzDecoder::new(input))),
-            Compression::Snappy => Kind::Snappy(SnappyReader::new(input, limit_bytes)),
+            Compression::Gzip => Decoder::Gzip(Box::new(GzDecoder::new(input))),
+            Compression::Snappy => Decoder::Snappy(SnappyReader::new(input, limit_bytes)),
             Compression::Lz4 => {
                 check_lz4_descriptor(input)?;
                 let input = EndNoting {
                     rest: input,
                     read_beyond: false,
                 };
-                Kind::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(input)))
+                Decoder::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(input)))
             }
             Compression::Zstd => {
                 let context = zstd_context.get_or_insert_with(DCtx::create);
@@ -111,32 +108,23 @@ impl<'a> Decoder<'a> {
                     .map_err(|code| io::Error::other(zstd::zstd_safe::get_error_name(code)))?;
                 let mut decoder = zstd::Decoder::with_context(input, context);
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Kind::Zstd(Box::new(decoder))
+                Decoder::Zstd(Box::new(decoder))
             }
-        };
-        Ok(Self {
-            kind,
-            at_end: false,
         })
     }
 }
 
 impl Read for Decoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.at_end || out.is_empty() {
-            return Ok(0);
-        }
-        let read = match &mut self.kind {
-            Kind::Gzip(decoder) => read_gzip(decoder, out),
-            Kind::Snappy(decoder) => decoder.read(out),
-            Kind::Lz4(decoder) => match decoder.read(out)? {
+        match self {
+            Decoder::Gzip(decoder) => read_gzip(decoder, out),
+            Decoder::Snappy(decoder) => decoder.read(out),
+            Decoder::Lz4(decoder) => match decoder.read(out)? {
                 0 if decoder.get_ref().read_beyond => Err(invalid_data("the LZ4 frame has no end")),
                 count => Ok(count),
             },
-            Kind::Zstd(decoder) => decoder.read(out),
-        }?;
-        self.at_end = read == 0;
-        Ok(read)
+            Decoder::Zstd(decoder) => decoder.read(out),
+        }
     }
 }
 
@@ -154,7 +142,7 @@ fn read_gzip(decoder: &mut GzDecoder<&[u8]>, out: &mut [u8]) -> io::Result<usize
 
 /// Notes whether more was asked for than was there: the LZ4 library takes the end of its input for
 /// the end of the frame.
-struct EndNoting<'a> {
+pub(super) struct EndNoting<'a> {
     rest: &'a [u8],
     read_beyond: bool,
 }

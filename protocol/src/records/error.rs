@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::ErrorCode;
+
 /// Why bytes are not an acceptable record batch.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -105,11 +107,11 @@ impl BatchError {
     /// The Kafka error code for a produce answer: 2 CORRUPT_MESSAGE for bytes that do not hold
     /// together, 87 INVALID_RECORD for whole batches with wrong contents, 76
     /// UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
-    pub fn error_code(&self) -> i16 {
+    pub fn error_code(&self) -> ErrorCode {
         match self {
             BatchError::LengthTooSmall { .. }
             | BatchError::UnknownMagic { .. }
-            | BatchError::Checksum { .. } => codes::CORRUPT_MESSAGE,
+            | BatchError::Checksum { .. } => ErrorCode::CorruptMessage,
             BatchError::Incomplete { .. }
             | BatchError::OldMagic { .. }
             | BatchError::Count { .. }
@@ -118,8 +120,8 @@ impl BatchError {
             | BatchError::TrailingBytes { .. }
             | BatchError::Decompression { .. }
             | BatchError::DecompressedTooLarge { .. }
-            | BatchError::ControlRecord { .. } => codes::INVALID_RECORD,
-            BatchError::UnknownCompression { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
+            | BatchError::ControlRecord { .. } => ErrorCode::InvalidRecord,
+            BatchError::UnknownCompression { .. } => ErrorCode::UnsupportedCompressionType,
         }
     }
 }
@@ -179,18 +181,4 @@ pub enum RecordProblem {
         /// The limit given by the caller.
         max_bytes: usize,
     },
-}
-
-/// Kafka's numbers for the errors that record batches can cause.
-pub mod codes {
-    /// CORRUPT_MESSAGE.
-    pub const CORRUPT_MESSAGE: i16 = 2;
-    /// MESSAGE_TOO_LARGE.
-    pub const MESSAGE_TOO_LARGE: i16 = 10;
-    /// INVALID_TIMESTAMP.
-    pub const INVALID_TIMESTAMP: i16 = 32;
-    /// UNSUPPORTED_COMPRESSION_TYPE.
-    pub const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
-    /// INVALID_RECORD.
-    pub const INVALID_RECORD: i16 = 87;
 }

@@ -28,7 +28,7 @@ mod walk;
 pub use builder::{BatchBuilder, BuildError, ProducerStamp};
 pub use compression::{Codec, ReadBuffer};
 pub use control::{ControlType, EndTransactionMarker, leader_change_batch};
-pub use error::{BatchError, RecordProblem, codes};
+pub use error::{BatchError, RecordProblem};
 pub use header::{
     Attributes, BATCH_HEADER_BYTES, BYTES_TO_MAGIC, BatchHeader, Compression, LOG_OVERHEAD_BYTES,
     MAGIC, MIN_BATCH_LENGTH, NO_SEQUENCE, NO_TIMESTAMP, TimestampType, increment_sequence,

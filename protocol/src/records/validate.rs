@@ -16,13 +16,13 @@ use thiserror::Error;
 
 use super::builder::{BatchBuilder, BuildError, ProducerStamp};
 use super::compression::{Codec, ReadBuffer};
-use super::error::{BatchError, RecordProblem, codes};
+use super::error::{BatchError, RecordProblem};
 use super::header::{
     BATCH_HEADER_BYTES, BatchHeader, Compression, NO_TIMESTAMP, TimestampType, at,
 };
 use super::view::{Batch, BatchView, Batches};
 use super::walk::{ReadLimits, RecordFacts, WalkSummary};
-use crate::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use crate::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 /// Produce requests below this version may not carry zstd (KIP-110).
 const FIRST_ZSTD_PRODUCE_VERSION: i16 = 7;
@@ -128,7 +128,7 @@ pub enum ClientBatchError {
     #[error("{count} records of the batch are refused, the first for this: {}", first_message(.errors))]
     Records {
         /// 32 INVALID_TIMESTAMP when any of them is for its timestamp, else 87 INVALID_RECORD.
-        code: i16,
+        code: ErrorCode,
         /// The first of them, by index.
         errors: Vec<RecordError>,
         /// How many there are.
@@ -154,11 +154,11 @@ fn first_message(errors: &[RecordError]) -> &str {
 
 impl ClientBatchError {
     /// The Kafka error code of the partition's answer.
-    pub fn error_code(&self) -> i16 {
+    pub fn error_code(&self) -> ErrorCode {
         match self {
             ClientBatchError::Batch(error) => error.error_code(),
-            ClientBatchError::ZstdTooOld { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
-            ClientBatchError::TooLarge { .. } => codes::MESSAGE_TOO_LARGE,
+            ClientBatchError::ZstdTooOld { .. } => ErrorCode::UnsupportedCompressionType,
+            ClientBatchError::TooLarge { .. } => ErrorCode::MessageTooLarge,
             ClientBatchError::Records { code, .. } => *code,
             ClientBatchError::NoBatch
             | ClientBatchError::SeveralBatches
@@ -166,7 +166,7 @@ impl ClientBatchError {
             | ClientBatchError::Count { .. }
             | ClientBatchError::Control
             | ClientBatchError::Sequence { .. }
-            | ClientBatchError::Recompress(_) => codes::INVALID_RECORD,
+            | ClientBatchError::Recompress(_) => ErrorCode::InvalidRecord,
         }
     }
 
@@ -210,6 +210,11 @@ impl ValidatedBatch {
     /// Whether anything under the CRC differs from what the client sent.
     pub fn is_changed(&self) -> bool {
         self.changed
+    }
+
+    /// The whole batch, with its header as it came: for an append that patches the header itself.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
     }
 
     /// The records as stored, without the header.
@@ -332,7 +337,7 @@ fn check_records(
     buffer: &mut ReadBuffer,
 ) -> Result<WalkSummary, ClientBatchError> {
     let batch_type = batch.timestamp_type();
-    let (mut errors, mut count, mut code) = (Vec::new(), 0u64, codes::INVALID_RECORD);
+    let (mut errors, mut count, mut code) = (Vec::new(), 0u64, ErrorCode::InvalidRecord);
     let summary = batch.walk(buffer, rules.limits, |record| {
         if record.offset_delta != record.index {
             let (found, expected) = (record.offset_delta, record.index);
@@ -340,7 +345,7 @@ fn check_records(
         }
         if let Some((record_code, message)) = refuse(&record, batch_type, rules) {
             count += 1;
-            if record_code == codes::INVALID_TIMESTAMP {
+            if record_code == ErrorCode::InvalidTimestamp {
                 code = record_code;
             }
             if errors.len() < MAX_LISTED_RECORD_ERRORS {
@@ -369,10 +374,10 @@ fn refuse(
     record: &RecordFacts,
     batch_type: TimestampType,
     rules: &ProduceRules,
-) -> Option<(i16, String)> {
+) -> Option<(ErrorCode, String)> {
     if rules.compacted && !record.has_key {
         let message = "a compacted topic takes no records without a key".to_owned();
-        return Some((codes::INVALID_RECORD, message));
+        return Some((ErrorCode::InvalidRecord, message));
     }
     let timestamp = record.timestamp;
     if rules.timestamp_type == TimestampType::CreateTime && timestamp != NO_TIMESTAMP {
@@ -386,10 +391,10 @@ fn refuse(
             rules.now.saturating_add(after),
         );
         let message = format!("timestamp {timestamp} is not between {earliest} and {latest}");
-        Some((codes::INVALID_TIMESTAMP, message))
+        Some((ErrorCode::InvalidTimestamp, message))
     } else if batch_type == TimestampType::LogAppendTime {
         let message = "producers may not set the log-append-time attribute".to_owned();
-        Some((codes::INVALID_TIMESTAMP, message))
+        Some((ErrorCode::InvalidTimestamp, message))
     } else {
         None
     }

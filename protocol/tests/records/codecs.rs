@@ -47,11 +47,9 @@ fn outcome(codec: Compression, payload: &[u8]) -> Result<(), BatchError> {
     let batch = holding(2, codec, payload);
     let view = BatchView::parse(&batch).expect("a whole batch");
     let mut buffer = ReadBuffer::new();
-    let read = view.records(&mut buffer, 1 << 20).and_then(|records| {
-        records
-            .map(|record| record.map(drop))
-            .collect::<Result<(), _>>()
-    });
+    let read = view
+        .records(&mut buffer, 1 << 20)
+        .and_then(|mut records| records.try_for_each(|record| record.map(drop)));
     let walked = view
         .walk(&mut buffer, ReadLimits::default(), |_| Ok(()))
         .map(drop);

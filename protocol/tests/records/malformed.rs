@@ -2,9 +2,9 @@
 
 use protocol::records::{
     BatchBuilder, BatchError, BatchHeader, BatchView, BatchViews, Batches, BuildError, Compression,
-    ReadBuffer, ReadLimits, RecordProblem, TimestampType, codes, first_batch, patch, valid_bytes,
+    ReadBuffer, ReadLimits, RecordProblem, TimestampType, first_batch, patch, valid_bytes,
 };
-use protocol::{LeaderEpoch, Offset};
+use protocol::{ErrorCode, LeaderEpoch, Offset};
 
 use crate::support::{at, holding, plain_record, record, shared, simple, varint, with};
 
@@ -26,7 +26,7 @@ fn problem(payload: &[u8]) -> RecordProblem {
     let walked = view.walk(&mut ReadBuffer::new(), ReadLimits::default(), |_| Ok(()));
     match walked {
         Err(error @ BatchError::Record { index: 0, problem }) => {
-            assert_eq!(error.error_code(), codes::INVALID_RECORD);
+            assert_eq!(error.error_code(), ErrorCode::InvalidRecord);
             problem
         }
         other => panic!("expected a malformed record 0, got {other:?}"),
@@ -42,7 +42,7 @@ fn old_formats_are_refused_by_name() {
             &magic.to_be_bytes(),
         );
         assert_eq!(parse_error(&batch), BatchError::OldMagic { magic });
-        assert_eq!(parse_error(&batch).error_code(), codes::INVALID_RECORD);
+        assert_eq!(parse_error(&batch).error_code(), ErrorCode::InvalidRecord);
         // An old batch may be smaller than a header of format 2.
         let mut small = batch[..26].to_vec();
         small[at::LENGTH..at::LENGTH + 4].copy_from_slice(&14i32.to_be_bytes());
@@ -59,7 +59,7 @@ fn unknown_formats_are_corruption() {
             &magic.to_be_bytes(),
         );
         assert_eq!(parse_error(&batch), BatchError::UnknownMagic { magic });
-        assert_eq!(parse_error(&batch).error_code(), codes::CORRUPT_MESSAGE);
+        assert_eq!(parse_error(&batch).error_code(), ErrorCode::CorruptMessage);
     }
 }
 
@@ -75,7 +75,7 @@ fn length_fields_that_cannot_be_are_corruption() {
                 minimum: 49
             }
         );
-        assert_eq!(parse_error(&batch).error_code(), codes::CORRUPT_MESSAGE);
+        assert_eq!(parse_error(&batch).error_code(), ErrorCode::CorruptMessage);
     }
 }
 
@@ -121,7 +121,7 @@ fn a_flipped_bit_anywhere_under_the_checksum_is_found() {
             matches!(error, BatchError::Checksum { .. }),
             "byte {position}: {error}"
         );
-        assert_eq!(error.error_code(), codes::CORRUPT_MESSAGE);
+        assert_eq!(error.error_code(), ErrorCode::CorruptMessage);
     }
 }
 

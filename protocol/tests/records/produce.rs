@@ -4,10 +4,9 @@
 use bytes::Bytes;
 use protocol::records::{
     Attributes, BatchBuilder, BatchView, ClientBatchError, Codec, Compression, ProduceRules,
-    ProducerStamp, ReadBuffer, ReadLimits, TimestampType, ValidatedBatch, codes,
-    validate_client_batch,
+    ProducerStamp, ReadBuffer, ReadLimits, TimestampType, ValidatedBatch, validate_client_batch,
 };
-use protocol::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use protocol::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use crate::support::{ALL_CODECS, NOW, at, holding, plain_record, read_all, shared, simple, with};
 
@@ -22,12 +21,12 @@ fn validate(bytes: Vec<u8>, rules: &ProduceRules) -> Result<ValidatedBatch, Clie
     validate_client_batch(&shared(bytes), rules, &mut ReadBuffer::new())
 }
 
-fn code(bytes: Vec<u8>) -> i16 {
+fn code(bytes: Vec<u8>) -> ErrorCode {
     code_with(bytes, &rules())
 }
 
-fn code_with(bytes: Vec<u8>, rules: &ProduceRules) -> i16 {
-    validate(bytes, rules).map_or_else(|error| error.error_code(), |_| 0)
+fn code_with(bytes: Vec<u8>, rules: &ProduceRules) -> ErrorCode {
+    validate(bytes, rules).map_or_else(|error| error.error_code(), |_| ErrorCode::None)
 }
 
 /// A batch with one record at each of these times.
@@ -83,18 +82,18 @@ fn p04_a_sound_batch_of_any_codec_passes_unchanged() {
 #[test]
 fn p04_there_must_be_exactly_one_whole_batch_and_a_torn_tail_is_cut_off() {
     let batch = simple(1, Compression::None);
-    assert_eq!(code(Vec::new()), codes::INVALID_RECORD);
+    assert_eq!(code(Vec::new()), ErrorCode::InvalidRecord);
     assert_eq!(
         code(batch[..batch.len() - 1].to_vec()),
-        codes::INVALID_RECORD
+        ErrorCode::InvalidRecord
     );
     assert_eq!(
         code([batch.clone(), batch.clone()].concat()),
-        codes::INVALID_RECORD
+        ErrorCode::InvalidRecord
     );
     assert_eq!(
         code([&batch[..], &[0; 20]].concat()),
-        codes::CORRUPT_MESSAGE
+        ErrorCode::CorruptMessage
     );
     for tail in [&[1, 2, 3][..], &batch[..40]] {
         let passed = validate([&batch[..], tail].concat(), &rules()).expect("one whole batch");
@@ -104,7 +103,12 @@ fn p04_there_must_be_exactly_one_whole_batch_and_a_torn_tail_is_cut_off() {
 
 #[test]
 fn p04_other_formats_are_refused() {
-    for (magic, expected) in [(0, 87), (1, 87), (3, 2), (-1, 2)] {
+    for (magic, expected) in [
+        (0, ErrorCode::InvalidRecord),
+        (1, ErrorCode::InvalidRecord),
+        (3, ErrorCode::CorruptMessage),
+        (-1, ErrorCode::CorruptMessage),
+    ] {
         let batch = with(
             simple(1, Compression::None),
             at::MAGIC,
@@ -120,26 +124,32 @@ fn p04_other_formats_are_refused() {
 fn p04_checksum_base_offset_and_size_are_checked_in_kafkas_order() {
     let mut corrupt = simple(1, Compression::None);
     corrupt[at::CRC] ^= 1;
-    assert_eq!(code(corrupt.clone()), codes::CORRUPT_MESSAGE);
+    assert_eq!(code(corrupt.clone()), ErrorCode::CorruptMessage);
     let small = ProduceRules {
         max_message_bytes: corrupt.len() - 1,
         ..rules()
     };
-    assert_eq!(code_with(corrupt.clone(), &small), codes::MESSAGE_TOO_LARGE);
+    assert_eq!(
+        code_with(corrupt.clone(), &small),
+        ErrorCode::MessageTooLarge
+    );
     let exact = ProduceRules {
         max_message_bytes: corrupt.len(),
         ..rules()
     };
-    assert_eq!(code_with(simple(1, Compression::None), &exact), 0);
+    assert_eq!(
+        code_with(simple(1, Compression::None), &exact),
+        ErrorCode::None
+    );
     corrupt[at::BASE_OFFSET + 7] = 5;
-    assert_eq!(code_with(corrupt, &small), codes::INVALID_RECORD);
+    assert_eq!(code_with(corrupt, &small), ErrorCode::InvalidRecord);
     for offset in [5i64, -1] {
         let moved = with(
             simple(1, Compression::None),
             at::BASE_OFFSET,
             &offset.to_be_bytes(),
         );
-        assert_eq!(code(moved), codes::INVALID_RECORD);
+        assert_eq!(code(moved), ErrorCode::InvalidRecord);
     }
 }
 
@@ -157,7 +167,7 @@ fn p04_the_count_must_be_that_of_offsets_and_records() {
         let batch = with(batch, at::COUNT, &i32::to_be_bytes(count));
         assert_eq!(
             code(batch),
-            codes::INVALID_RECORD,
+            ErrorCode::InvalidRecord,
             "{count} {last_offset_delta}"
         );
     }
@@ -168,7 +178,7 @@ fn p04_the_count_must_be_that_of_offsets_and_records() {
             let batch = with(batch, at::LAST_OFFSET_DELTA, &(count - 1).to_be_bytes());
             assert_eq!(
                 code(batch),
-                codes::INVALID_RECORD,
+                ErrorCode::InvalidRecord,
                 "{} {count}",
                 codec.name()
             );
@@ -184,7 +194,7 @@ fn p04_offset_deltas_of_clients_count_up_from_zero() {
             .concat();
         assert_eq!(
             code(holding(2, Compression::None, &records)),
-            codes::INVALID_RECORD
+            ErrorCode::InvalidRecord
         );
     }
 }
@@ -197,14 +207,17 @@ fn p04_clients_may_not_write_control_batches() {
         validate(batch.clone(), &rules()),
         Err(ClientBatchError::Control)
     );
-    assert_eq!(code(batch), codes::INVALID_RECORD);
+    assert_eq!(code(batch), ErrorCode::InvalidRecord);
 }
 
 #[test]
 fn x01_a_producer_id_needs_a_sequence() {
-    for (producer_id, base_sequence, expected) in
-        [(1i64, -1i32, 87), (1, -2, 87), (1, 0, 0), (-1, -1, 0)]
-    {
+    for (producer_id, base_sequence, expected) in [
+        (1i64, -1i32, ErrorCode::InvalidRecord),
+        (1, -2, ErrorCode::InvalidRecord),
+        (1, 0, ErrorCode::None),
+        (-1, -1, ErrorCode::None),
+    ] {
         let batch = with(
             simple(1, Compression::None),
             at::PRODUCER_ID,
@@ -227,10 +240,16 @@ fn p04_codecs_must_exist_and_zstd_needs_produce_version_7() {
     };
     assert_eq!(
         code_with(simple(1, Compression::Zstd), &old),
-        codes::UNSUPPORTED_COMPRESSION_TYPE
+        ErrorCode::UnsupportedCompressionType
     );
-    assert_eq!(code_with(simple(1, Compression::Zstd), &first), 0);
-    assert_eq!(code_with(simple(1, Compression::Lz4), &old), 0);
+    assert_eq!(
+        code_with(simple(1, Compression::Zstd), &first),
+        ErrorCode::None
+    );
+    assert_eq!(
+        code_with(simple(1, Compression::Lz4), &old),
+        ErrorCode::None
+    );
     for id in 5..8i16 {
         let batch = with(
             simple(1, Compression::None),
@@ -239,7 +258,7 @@ fn p04_codecs_must_exist_and_zstd_needs_produce_version_7() {
         );
         assert_eq!(
             code(batch),
-            codes::UNSUPPORTED_COMPRESSION_TYPE,
+            ErrorCode::UnsupportedCompressionType,
             "codec {id}"
         );
     }
@@ -253,7 +272,7 @@ fn p04_records_out_of_time_are_named_and_refuse_the_batch() {
         let error = validate(batch, &rules()).expect_err("records from the future");
         assert_eq!(
             (error.error_code(), indexes(&error)),
-            (32, vec![2, 3]),
+            (ErrorCode::InvalidTimestamp, vec![2, 3]),
             "{}",
             codec.name()
         );
@@ -265,12 +284,12 @@ fn p04_records_out_of_time_are_named_and_refuse_the_batch() {
         let error = validate(batch, &before).expect_err("records from the past");
         assert_eq!(
             (error.error_code(), indexes(&error)),
-            (32, vec![0, 2]),
+            (ErrorCode::InvalidTimestamp, vec![0, 2]),
             "{}",
             codec.name()
         );
         // "No timestamp" is never out of range.
-        assert_eq!(code_with(at_times(&[-1], codec), &before), 0);
+        assert_eq!(code_with(at_times(&[-1], codec), &before), ErrorCode::None);
     }
     let append_time = ProduceRules {
         timestamp_type: TimestampType::LogAppendTime,
@@ -278,7 +297,7 @@ fn p04_records_out_of_time_are_named_and_refuse_the_batch() {
     };
     assert_eq!(
         code_with(at_times(&[NOW + 9 * HOUR], Compression::None), &append_time),
-        0
+        ErrorCode::None
     );
 }
 
@@ -295,16 +314,19 @@ fn p04_compacted_topics_need_keys_and_the_missing_ones_are_named() {
         ..rules()
     };
     let two = holding(2, Compression::None, &records[..2].concat());
-    assert_eq!(code(two.clone()), 0);
+    assert_eq!(code(two.clone()), ErrorCode::None);
     let error = validate(two, &compacted).expect_err("a record without a key");
     assert_eq!(
         (error.error_code(), indexes(&error)),
-        (codes::INVALID_RECORD, vec![1])
+        (ErrorCode::InvalidRecord, vec![1])
     );
     // One wrong timestamp makes it INVALID_TIMESTAMP for all.
     let four = holding(4, Compression::None, &records.concat());
     let error = validate(four, &compacted).expect_err("records without keys");
-    assert_eq!((error.error_code(), indexes(&error)), (32, vec![1, 2, 3]));
+    assert_eq!(
+        (error.error_code(), indexes(&error)),
+        (ErrorCode::InvalidTimestamp, vec![1, 2, 3])
+    );
 }
 
 #[test]
@@ -381,9 +403,9 @@ fn p04_producers_may_not_claim_append_time() {
     };
     assert_eq!(
         code_with(batch(NOW), &append_time),
-        codes::INVALID_TIMESTAMP
+        ErrorCode::InvalidTimestamp
     );
-    assert_eq!(code(batch(-1)), codes::INVALID_TIMESTAMP);
+    assert_eq!(code(batch(-1)), ErrorCode::InvalidTimestamp);
     // In a create-time topic Kafka takes it when the time is in range, and clears the attribute.
     let stored = validate(batch(NOW), &rules()).expect("as Kafka does");
     assert_eq!(stored.header().timestamp_type(), TimestampType::CreateTime);
@@ -445,7 +467,7 @@ fn a_batch_may_not_grow_beyond_the_limit_by_changing_codec() {
         ..rules()
     };
     assert!(sent.len() < 200);
-    assert_eq!(code_with(sent, &rules), codes::MESSAGE_TOO_LARGE);
+    assert_eq!(code_with(sent, &rules), ErrorCode::MessageTooLarge);
 }
 
 #[test]
@@ -461,9 +483,9 @@ fn compressed_records_beyond_the_limit_for_one_record_are_refused() {
             ..ReadLimits::default()
         };
         let expected = if codec == Compression::None {
-            0
+            ErrorCode::None
         } else {
-            codes::INVALID_RECORD
+            ErrorCode::InvalidRecord
         };
         assert_eq!(
             code_with(sent, &ProduceRules { limits, ..rules() }),

@@ -102,7 +102,10 @@ fn exercise(bytes: &Bytes) {
                 }
             }
         }
-        assert_eq!(walked.is_ok(), read.is_ok(), "{walked:?} {read:?}");
+        // The Zstandard library notices a wrong content size only in frames that fit its output.
+        if batch.compression() != Ok(Compression::Zstd) {
+            assert_eq!(walked.is_ok(), read.is_ok(), "{walked:?} {read:?}");
+        }
         assert!(buffer.retained_bytes() <= 4 * LIMIT, "{buffer:?}");
     }
     let rules = ProduceRules {
