@@ -220,6 +220,24 @@ fn t11_a_leader_that_fences_the_question_stops_the_partition() {
 }
 
 #[test]
+fn t10_an_offset_asked_for_under_an_earlier_epoch_cuts_nothing() {
+    let replicas = Replicas::with(vec![Log::of(&[(2, 30)])]);
+    let mut core = core();
+    core.add_partitions(&replicas, [assignment(0, 2)], at(0));
+    poll(&mut core, &replicas, at(0)).unwrap();
+    core.on_response(&replicas, answer(error_data(0, 1)), at(0));
+    let question = poll(&mut core, &replicas, at(0)).unwrap();
+    core.add_partitions(&replicas, [assignment(0, 3)], at(0));
+    let leader = Leader::new(2, vec![Log::of(&[(2, 20)])]);
+    core.on_response(&replicas, leader.answer(&question), at(0));
+    assert_eq!(replicas.log_of(0).end, 30);
+    assert_eq!(
+        asked(&poll_fetch(&mut core, &replicas, at(0))),
+        [(0, 30, 2)]
+    );
+}
+
+#[test]
 fn a_log_without_epochs_is_cut_to_its_high_watermark_first() {
     let log = Log {
         end: 9,

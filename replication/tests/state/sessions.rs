@@ -367,6 +367,20 @@ fn s04_only_changes_are_answered_and_an_error_is_always_taken_back() {
 }
 
 #[test]
+fn s04_the_end_of_an_error_is_answered_though_no_mark_moved() {
+    let cache = cache(10, 1000);
+    let id = open(&cache, &[0], at(0));
+    // The marks in the failing answer are those of the answers around it.
+    let failed = |_| ResultFacts {
+        error_code: 56,
+        ..quiet(0)
+    };
+    assert_eq!(run(&cache, request(id, 1, &[]), at(0), failed).1, [0]);
+    assert_eq!(run(&cache, request(id, 2, &[]), at(0), quiet).1, [0]);
+    assert_eq!(run(&cache, request(id, 3, &[]), at(0), quiet).1, [0; 0]);
+}
+
+#[test]
 fn s04_an_error_in_the_first_answer_is_taken_back_even_at_the_same_high_watermark() {
     let cache = cache(10, 1000);
     let failed = |_| ResultFacts {
