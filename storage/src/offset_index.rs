@@ -124,15 +124,6 @@ impl<F: DiskFile> OffsetIndex<F> {
         self.entries.file()
     }
 
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> io::Result<Vec<OffsetPosition>> {
-        let mut all = Vec::new();
-        for at in 0..self.entries.count() {
-            all.extend(self.entries.get(at)?.map(|entry| self.decode(entry)));
-        }
-        Ok(all)
-    }
-
     fn decode(&self, entry: [u8; ENTRY_BYTES]) -> OffsetPosition {
         decode(self.base_offset, entry)
     }

@@ -117,19 +117,6 @@ impl<F: DiskFile> TimeIndex<F> {
     pub(crate) fn file(&self) -> &F {
         self.entries.file()
     }
-
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> io::Result<Vec<TimestampOffset>> {
-        let mut all = Vec::new();
-        for at in 0..self.entries.count() {
-            all.extend(
-                self.entries
-                    .get(at)?
-                    .map(|entry| decode(self.base_offset, entry)),
-            );
-        }
-        Ok(all)
-    }
 }
 
 fn decode(base_offset: Offset, entry: [u8; ENTRY_BYTES]) -> TimestampOffset {
