@@ -302,16 +302,8 @@ impl Decoder {
         &mut self,
         read: &mut dyn FnMut(&mut Decoder, u32) -> Result<bool, DecodeError>,
     ) -> Result<Vec<UnknownTaggedField>, DecodeError> {
-        let at = self.at;
-        let count = self.get_unsigned_varint()? as usize;
-        let left = self.remaining();
-        if count > left / 2 {
-            return Err(DecodeError::InvalidLength {
-                at,
-                length: count as i64,
-                left,
-            });
-        }
+        // Nothing is reserved for `count`: a false one runs into the end of the frame.
+        let count = self.get_unsigned_varint()?;
         let mut unknown: Vec<UnknownTaggedField> = Vec::new();
         for _ in 0..count {
             let tag = self.get_unsigned_varint()?;
