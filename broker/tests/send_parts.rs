@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::network::{NetworkSettings, Reply, RequestContext, RequestService, SendError, Sent, send_parts};
+use broker::network::{
+    NetworkSettings, Reply, RequestContext, RequestService, SendError, Sent, send_parts,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
@@ -55,12 +57,26 @@ impl Disk {
     fn with_bytes(length: usize) -> Disk {
         let folder = tempfile::tempdir().expect("a folder");
         // No short period, so that a byte sent twice or left out cannot go unseen.
-        let content: Vec<u8> =
-            (0..length as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        let mut content = Vec::with_capacity(length + 8);
+        while content.len() < length {
+            let number = (content.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            content.extend_from_slice(&number.to_le_bytes());
+        }
+        content.truncate(length);
         let path = folder.path().join("00000000000000000000.log");
-        File::create(&path).and_then(|mut file| file.write_all(&content)).expect("written");
-        let file = File::options().read(true).write(true).open(&path).expect("opened");
-        Disk { folder, file: Arc::new(file), content }
+        File::create(&path)
+            .and_then(|mut file| file.write_all(&content))
+            .expect("written");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("opened");
+        Disk {
+            folder,
+            file: Arc::new(file),
+            content,
+        }
     }
 
     fn region(&self, start: usize, length: usize) -> Part {
@@ -68,7 +84,12 @@ impl Disk {
     }
 
     fn any_region(&self, start: usize, length: usize, has_file: bool) -> Part {
-        Part::File(Arc::new(Region { file: Arc::clone(&self.file), start: start as u64, length, has_file }))
+        Part::File(Arc::new(Region {
+            file: Arc::clone(&self.file),
+            start: start as u64,
+            length,
+            has_file,
+        }))
     }
 }
 
@@ -79,7 +100,11 @@ async fn socket_pair() -> (TcpStream, TcpStream) {
     (accepted.expect("accepted").0, client.expect("connected"))
 }
 
-fn spawn_send(stream: TcpStream, parts: Vec<Part>, patience: Duration) -> tokio::task::JoinHandle<(Result<(), SendError>, Sent)> {
+fn spawn_send(
+    stream: TcpStream,
+    parts: Vec<Part>,
+    patience: Duration,
+) -> tokio::task::JoinHandle<(Result<(), SendError>, Sent)> {
     tokio::spawn(async move {
         let mut sent = Sent::default();
         let result = send_parts(&stream, parts, patience, &mut sent).await;
@@ -144,7 +169,13 @@ async fn buffers_and_regions_arrive_byte_exact_at_a_slow_reader() {
     result.expect("all sent");
     assert_eq!(received.len(), expected.len());
     assert!(received == expected, "the bytes differ");
-    assert_eq!(sent, Sent { bytes: expected.len() as u64, by_sendfile });
+    assert_eq!(
+        sent,
+        Sent {
+            bytes: expected.len() as u64,
+            by_sendfile
+        }
+    );
 }
 
 #[tokio::test]
@@ -153,8 +184,14 @@ async fn f08_a_file_deleted_while_it_is_sent_is_sent_to_its_end() {
     let (server, mut client) = socket_pair().await;
     let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
     let mut first = vec![0; 1000];
-    client.read_exact(&mut first).await.expect("the first bytes");
-    assert!(!sending.is_finished(), "the socket's buffers hold less than the region");
+    client
+        .read_exact(&mut first)
+        .await
+        .expect("the first bytes");
+    assert!(
+        !sending.is_finished(),
+        "the socket's buffers hold less than the region"
+    );
     std::fs::remove_file(disk.folder.path().join("00000000000000000000.log")).expect("deleted");
     first.extend(read_slowly(&mut client).await);
     sending.await.expect("no panic").0.expect("all sent");
@@ -167,11 +204,16 @@ async fn f08_a_file_cut_short_while_it_is_sent_is_the_disks_fault() {
     let (server, mut client) = socket_pair().await;
     let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
     let mut first = vec![0; 1000];
-    client.read_exact(&mut first).await.expect("the first bytes");
+    client
+        .read_exact(&mut first)
+        .await
+        .expect("the first bytes");
     disk.file.set_len(15_999_999).expect("cut");
     first.extend(read_slowly(&mut client).await);
     let (result, sent) = sending.await.expect("no panic");
-    let Err(SendError::Disk { error, .. }) = result else { panic!("not the disk's fault: {result:?}") };
+    let Err(SendError::Disk { error, .. }) = result else {
+        panic!("not the disk's fault: {result:?}")
+    };
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     assert_eq!(sent.bytes, 15_999_999);
     assert!(first == disk.content[..15_999_999], "no byte was made up");
@@ -182,8 +224,9 @@ async fn f08_a_short_region_beyond_the_end_of_its_file_is_the_disks_fault() {
     let disk = Disk::with_bytes(1000);
     for has_file in [true, false] {
         let (server, _client) = socket_pair().await;
-        let (result, sent) =
-            spawn_send(server, vec![disk.any_region(500, 501, has_file)], LONG).await.expect("no panic");
+        let (result, sent) = spawn_send(server, vec![disk.any_region(500, 501, has_file)], LONG)
+            .await
+            .expect("no panic");
         assert!(matches!(result, Err(SendError::Disk { .. })), "{result:?}");
         assert_eq!(sent.bytes, 0, "nothing goes out before it was read");
     }
@@ -196,7 +239,10 @@ async fn f08_a_reader_that_goes_away_is_the_clients_fault() {
         let (server, mut client) = socket_pair().await;
         let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
         let mut first = vec![0; 1000];
-        client.read_exact(&mut first).await.expect("the first bytes");
+        client
+            .read_exact(&mut first)
+            .await
+            .expect("the first bytes");
         if reset {
             client.set_zero_linger().expect("set");
         }
@@ -211,7 +257,9 @@ async fn a_reader_that_takes_nothing_is_given_up_on() {
     let disk = Disk::with_bytes(16_000_000);
     let (server, _client) = socket_pair().await;
     let patience = Duration::from_millis(100);
-    let (result, _) = spawn_send(server, vec![disk.region(0, 16_000_000)], patience).await.expect("no panic");
+    let (result, _) = spawn_send(server, vec![disk.region(0, 16_000_000)], patience)
+        .await
+        .expect("no panic");
     assert!(matches!(result, Err(SendError::Stalled(_))), "{result:?}");
 }
 
@@ -228,11 +276,19 @@ impl RequestService for Fetching {
 
     fn call(&self, _: RequestContext, _: RequestBody, reply: Reply) {
         let partition = PartitionData {
-            records: Some(Records::File(Arc::clone(&self.region) as Arc<dyn FileRegion>)),
+            records: Some(Records::File(
+                Arc::clone(&self.region) as Arc<dyn FileRegion>
+            )),
             ..Default::default()
         };
-        let topic = FetchableTopicResponse { partitions: vec![partition], ..Default::default() };
-        reply.send(ResponseBody::Fetch(FetchResponse { responses: vec![topic], ..Default::default() }));
+        let topic = FetchableTopicResponse {
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        reply.send(ResponseBody::Fetch(FetchResponse {
+            responses: vec![topic],
+            ..Default::default()
+        }));
     }
 
     fn on_disk_error(&self, region: &dyn FileRegion, error: &io::Error) {
@@ -243,23 +299,40 @@ impl RequestService for Fetching {
 
 fn fetch_request() -> Bytes {
     let header = protocol::frame::request_header(ApiKey::Fetch, 13, 1, None);
-    let parts = protocol::frame::encode_request(header, &RequestBody::Fetch(FetchRequest::default()));
+    let parts =
+        protocol::frame::encode_request(header, &RequestBody::Fetch(FetchRequest::default()));
     protocol::join_parts(parts.expect("writable")).expect("in memory")
 }
 
 #[tokio::test]
 async fn a_fetch_answer_carries_the_bytes_of_its_file() {
     let disk = Disk::with_bytes(3_000_000);
-    let region = Arc::new(Region { file: Arc::clone(&disk.file), start: 100, length: 2_000_000, has_file: true });
-    let service = Arc::new(Fetching { region, disk_errors: Mutex::default() });
+    let region = Arc::new(Region {
+        file: Arc::clone(&disk.file),
+        start: 100,
+        length: 2_000_000,
+        has_file: true,
+    });
+    let service = Arc::new(Fetching {
+        region,
+        disk_errors: Mutex::default(),
+    });
     let server = start(service, NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
-    client.send(&[fetch_request(), fetch_request()].concat()).await;
+    client
+        .send(&[fetch_request(), fetch_request()].concat())
+        .await;
     for _ in 0..2 {
         let frame = client.receive().await.expect("an answer");
-        let answer = protocol::frame::decode_response(frame.into(), 1, ApiKey::Fetch, 13).expect("readable");
-        let ResponseBody::Fetch(answer) = answer else { panic!("not a fetch answer") };
-        let records = answer.responses[0].partitions[0].records.as_ref().expect("records");
+        let answer =
+            protocol::frame::decode_response(frame.into(), 1, ApiKey::Fetch, 13).expect("readable");
+        let ResponseBody::Fetch(answer) = answer else {
+            panic!("not a fetch answer")
+        };
+        let records = answer.responses[0].partitions[0]
+            .records
+            .as_ref()
+            .expect("records");
         assert!(records.read().expect("in memory") == disk.content[100..2_000_100]);
     }
     assert_eq!(server.counters().bytes_sent_by_sendfile.get(), 4_000_000);
@@ -268,15 +341,34 @@ async fn a_fetch_answer_carries_the_bytes_of_its_file() {
 #[tokio::test]
 async fn f08_a_failing_disk_closes_the_connection_and_is_reported() {
     let disk = Disk::with_bytes(100_000);
-    let region = Arc::new(Region { file: Arc::clone(&disk.file), start: 50_000, length: 60_000, has_file: true });
-    let service = Arc::new(Fetching { region, disk_errors: Mutex::default() });
-    let server = start(Arc::clone(&service) as Arc<dyn RequestService>, NetworkSettings::default()).await;
+    let region = Arc::new(Region {
+        file: Arc::clone(&disk.file),
+        start: 50_000,
+        length: 60_000,
+        has_file: true,
+    });
+    let service = Arc::new(Fetching {
+        region,
+        disk_errors: Mutex::default(),
+    });
+    let server = start(
+        Arc::clone(&service) as Arc<dyn RequestService>,
+        NetworkSettings::default(),
+    )
+    .await;
     let mut client = Client::connect(&server).await;
     client.send(&fetch_request()).await;
     let mut received = Vec::new();
-    client.stream.read_to_end(&mut received).await.expect("closed");
+    client
+        .stream
+        .read_to_end(&mut received)
+        .await
+        .expect("closed");
     let promised = i32::from_be_bytes(received[..4].try_into().expect("a size")) as usize;
-    assert!(received.len() < 4 + promised, "no frame is filled up with other bytes");
+    assert!(
+        received.len() < 4 + promised,
+        "no frame is filled up with other bytes"
+    );
     assert_eq!(*service.disk_errors.lock(), [io::ErrorKind::UnexpectedEof]);
     assert_eq!(server.counters().disk_errors.get(), 1);
 }

@@ -30,11 +30,19 @@ pub enum PropertiesError {
 
 /// Reads a properties file. UTF-8, or else Latin-1 as in Java: every byte is then one character.
 pub fn read_file(path: &Path) -> Result<BTreeMap<String, String>, PropertiesError> {
-    let bytes = std::fs::read(path)
-        .map_err(|source| PropertiesError::Unreadable { path: path.to_path_buf(), source })?;
+    let bytes = std::fs::read(path).map_err(|source| PropertiesError::Unreadable {
+        path: path.to_path_buf(),
+        source,
+    })?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text),
-        Err(error) => parse(&error.as_bytes().iter().map(|&byte| char::from(byte)).collect::<String>()),
+        Err(error) => parse(
+            &error
+                .as_bytes()
+                .iter()
+                .map(|&byte| char::from(byte))
+                .collect::<String>(),
+        ),
     }
 }
 
@@ -77,7 +85,11 @@ fn natural_lines(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(end) = rest.find(['\n', '\r']) {
         lines.push(&rest[..end]);
-        let ending = if rest[end..].starts_with("\r\n") { 2 } else { 1 };
+        let ending = if rest[end..].starts_with("\r\n") {
+            2
+        } else {
+            1
+        };
         rest = &rest[end + ending..];
     }
     lines.push(rest);
@@ -141,14 +153,19 @@ fn unescape(text: &str, line: usize) -> Result<String, PropertiesError> {
 fn unicode_unit(characters: &mut Peekable<Chars<'_>>, line: usize) -> Result<u16, PropertiesError> {
     let mut digits = String::with_capacity(4);
     while digits.chars().count() < 4 {
-        let Some(digit) = characters.next() else { break };
+        let Some(digit) = characters.next() else {
+            break;
+        };
         digits.push(digit);
     }
     let malformed = digits.len() != 4 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u16::from_str_radix(&digits, 16)
         .ok()
         .filter(|_| !malformed)
-        .ok_or(PropertiesError::MalformedUnicodeEscape { line, found: digits })
+        .ok_or(PropertiesError::MalformedUnicodeEscape {
+            line,
+            found: digits,
+        })
 }
 
 #[cfg(test)]
@@ -167,7 +184,14 @@ mod tests {
 
     #[test]
     fn a_key_ends_at_equals_colon_or_white_space() {
-        for text in ["node.id=1", "node.id:1", "node.id 1", "  node.id \t=  1", "node.id\t:1", "node.id = 1"] {
+        for text in [
+            "node.id=1",
+            "node.id:1",
+            "node.id 1",
+            "  node.id \t=  1",
+            "node.id\t:1",
+            "node.id = 1",
+        ] {
             assert_eq!(one(text), pair("node.id", "1"), "{text:?}");
         }
     }
@@ -175,7 +199,10 @@ mod tests {
     #[test]
     fn a_second_separator_belongs_to_the_value() {
         assert_eq!(one("map=A:B,C=D"), pair("map", "A:B,C=D"));
-        assert_eq!(one("listeners=PLAINTEXT://:9092"), pair("listeners", "PLAINTEXT://:9092"));
+        assert_eq!(
+            one("listeners=PLAINTEXT://:9092"),
+            pair("listeners", "PLAINTEXT://:9092")
+        );
         assert_eq!(one("a==b"), pair("a", "=b"));
     }
 
@@ -187,7 +214,10 @@ mod tests {
 
     #[test]
     fn a_backslash_at_the_end_continues_the_line_without_its_indentation() {
-        assert_eq!(one("voters=1@a:1,\\\n    2@b:2,\\\r\n\t3@c:3"), pair("voters", "1@a:1,2@b:2,3@c:3"));
+        assert_eq!(
+            one("voters=1@a:1,\\\n    2@b:2,\\\r\n\t3@c:3"),
+            pair("voters", "1@a:1,2@b:2,3@c:3")
+        );
         // A hash in a continued line is no comment, and a blank line ends the continuation.
         assert_eq!(one("a=b\\\n#c"), pair("a", "b#c"));
         assert_eq!(one("a=b\\\n\n"), pair("a", "b"));
@@ -203,7 +233,10 @@ mod tests {
 
     #[test]
     fn escapes_stand_for_their_characters() {
-        assert_eq!(one(r"a\ b\=c=x\ty\nz\q\u00e9\u20AC"), pair("a b=c", "x\ty\nzq\u{e9}\u{20ac}"));
+        assert_eq!(
+            one(r"a\ b\=c=x\ty\nz\q\u00e9\u20AC"),
+            pair("a b=c", "x\ty\nzq\u{e9}\u{20ac}")
+        );
         assert_eq!(one(r"face=\uD83D\uDE00"), pair("face", "\u{1F600}"));
     }
 
@@ -211,14 +244,20 @@ mod tests {
     fn a_malformed_unicode_escape_names_its_line() {
         for text in ["ok=1\nbad=\\u12g4", "ok=1\nbad=\\u12", "ok=1\nbad=\\u+123"] {
             let error = parse(text).expect_err(text).to_string();
-            assert!(error.starts_with("line 2: \\u must be followed by four"), "{error}");
+            assert!(
+                error.starts_with("line 2: \\u must be followed by four"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn every_line_ending_works_and_the_last_value_wins() {
         let entries = parse("a=1\rb=2\r\nc=3\na=4").expect("well-formed");
-        assert_eq!(entries.into_iter().collect::<Vec<_>>(), [pair("a", "4"), pair("b", "2"), pair("c", "3")]);
+        assert_eq!(
+            entries.into_iter().collect::<Vec<_>>(),
+            [pair("a", "4"), pair("b", "2"), pair("c", "3")]
+        );
     }
 
     #[test]
@@ -234,7 +273,12 @@ mod tests {
         let path = folder.path().join("server.properties");
         std::fs::write(&path, b"broker.rack=caf\xe9").expect("written");
         assert_eq!(read_file(&path).expect("read")["broker.rack"], "caf\u{e9}");
-        let missing = read_file(&folder.path().join("none")).expect_err("missing").to_string();
-        assert!(missing.starts_with("cannot read ") && missing.contains("none"), "{missing}");
+        let missing = read_file(&folder.path().join("none"))
+            .expect_err("missing")
+            .to_string();
+        assert!(
+            missing.starts_with("cannot read ") && missing.contains("none"),
+            "{missing}"
+        );
     }
 }

@@ -70,7 +70,11 @@ enum Ending {
     #[error("the handler of {api_key} closed it")]
     ByHandler { api_key: ApiKey },
     #[error("the answer to {api_key} cannot be written in version {version}: {error}")]
-    Unwritable { api_key: ApiKey, version: i16, error: EncodeError },
+    Unwritable {
+        api_key: ApiKey,
+        version: i16,
+        error: EncodeError,
+    },
     #[error("reading failed: {0}")]
     Read(io::Error),
     #[error(transparent)]
@@ -212,8 +216,13 @@ impl Connection {
 
     fn note_active(&mut self) {
         self.last_active = Instant::now();
-        let since_start = self.last_active.duration_since(self.shared.started).as_millis() as u64;
-        self.handle.last_active_ms.store(since_start, Ordering::Relaxed);
+        let since_start = self
+            .last_active
+            .duration_since(self.shared.started)
+            .as_millis() as u64;
+        self.handle
+            .last_active_ms
+            .store(since_start, Ordering::Relaxed);
     }
 
     /// Answers one request.
@@ -231,8 +240,15 @@ impl Connection {
         }
         let (api_key, api_version) = (start.api_key, start.api_version);
         let info = &self.handle.info;
-        if !self.shared.service.serves(&info.listener, api_key, api_version) {
-            return Err(Ending::NotServed { api_key, version: api_version });
+        if !self
+            .shared
+            .service
+            .serves(&info.listener, api_key, api_version)
+        {
+            return Err(Ending::NotServed {
+                api_key,
+                version: api_version,
+            });
         }
         let client_id = start.header.client_id.clone();
         let body = start.read_body()?;
@@ -261,16 +277,12 @@ impl Connection {
 
     /// Waits for the outcome and watches the client meanwhile.
     async fn wait_for_outcome(&mut self) -> Result<Outcome, Ending> {
+        let slot = Arc::clone(&self.handle.slot);
         loop {
-            let slot = Arc::clone(&self.handle.slot);
-            let outcome = slot.outcome();
-            tokio::pin!(outcome);
-            let watched = loop {
-                tokio::select! {
-                    biased;
-                    outcome = outcome.as_mut() => return Ok(outcome),
-                    watched = read_ahead(&mut self.inbound, &mut self.stream) => break watched,
-                }
+            let watched = tokio::select! {
+                biased;
+                outcome = slot.outcome() => return Ok(outcome),
+                watched = read_ahead(&mut self.inbound, &mut self.stream) => watched,
             };
             if let ControlFlow::Continue(read) = watched {
                 self.note_received(read);
@@ -286,13 +298,25 @@ impl Connection {
     }
 
     async fn answer(&mut self, pending: &Pending, body: &ResponseBody) -> Result<(), Ending> {
-        let Pending { api_key, version, correlation_id } = *pending;
-        let parts = encode_response(correlation_id, api_key, version, body)
-            .map_err(|error| Ending::Unwritable { api_key, version, error })?;
+        let Pending {
+            api_key,
+            version,
+            correlation_id,
+        } = *pending;
+        let parts = encode_response(correlation_id, api_key, version, body).map_err(|error| {
+            Ending::Unwritable {
+                api_key,
+                version,
+                error,
+            }
+        })?;
         let mut sent = Sent::default();
         let result = send_parts(&self.stream, parts, self.shared.max_idle, &mut sent).await;
         self.shared.counters.bytes_sent.add(sent.bytes);
-        self.shared.counters.bytes_sent_by_sendfile.add(sent.by_sendfile);
+        self.shared
+            .counters
+            .bytes_sent_by_sendfile
+            .add(sent.by_sendfile);
         self.note_active();
         Ok(result?)
     }

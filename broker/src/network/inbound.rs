@@ -28,12 +28,18 @@ pub(super) struct Inbound {
 impl Inbound {
     /// A buffer for frames of at most `max_frame_bytes`.
     pub(super) fn new(max_frame_bytes: usize) -> Inbound {
-        Inbound { buffer: BytesMut::new(), max_frame_bytes, ended: false }
+        Inbound {
+            buffer: BytesMut::new(),
+            max_frame_bytes,
+            ended: false,
+        }
     }
 
     /// The next whole frame, without its size; `None` when it is not all there yet.
     pub(super) fn take_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
-        let Some(size) = self.frame_size()? else { return Ok(None) };
+        let Some(size) = self.frame_size()? else {
+            return Ok(None);
+        };
         if self.buffer.len() < SIZE_PREFIX_BYTES + size {
             return Ok(None);
         }
@@ -65,7 +71,10 @@ impl Inbound {
     }
 
     /// Reads once; the number of bytes, 0 at the end. May be dropped while it waits without losing bytes.
-    pub(super) async fn read(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+    pub(super) async fn read(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<usize> {
         self.make_room();
         let read = stream.read_buf(&mut self.buffer).await?;
         self.ended |= read == 0;
@@ -76,7 +85,11 @@ impl Inbound {
     fn make_room(&mut self) {
         let held = self.buffer.len();
         // A size that is refused is met again by `take_frame`; no room is made for it here.
-        let whole = self.frame_size().ok().flatten().map_or(0, |size| SIZE_PREFIX_BYTES + size);
+        let whole = self
+            .frame_size()
+            .ok()
+            .flatten()
+            .map_or(0, |size| SIZE_PREFIX_BYTES + size);
         let missing = whole.saturating_sub(held);
         let step = if missing > CHUNK_BYTES {
             missing.min(held.clamp(CHUNK_BYTES, LARGEST_STEP_BYTES))
@@ -86,7 +99,8 @@ impl Inbound {
         };
         // Only a nearly full buffer grows, so that what it holds has arrived.
         if self.buffer.capacity() - held < step.min(CHUNK_BYTES) {
-            self.buffer.reserve(step.max(CHUNK_BYTES.saturating_sub(held)));
+            self.buffer
+                .reserve(step.max(CHUNK_BYTES.saturating_sub(held)));
         }
     }
 }
@@ -116,11 +130,17 @@ mod tests {
         bytes.extend(frame(0));
         bytes.extend(frame(70_000));
         feed(&mut inbound, &bytes[..bytes.len() - 1]).await;
-        assert_eq!(inbound.take_frame().expect("fine").expect("whole").len(), 10);
+        assert_eq!(
+            inbound.take_frame().expect("fine").expect("whole").len(),
+            10
+        );
         assert_eq!(inbound.take_frame().expect("fine").expect("whole").len(), 0);
         assert_eq!(inbound.take_frame().expect("fine"), None);
         feed(&mut inbound, &bytes[bytes.len() - 1..]).await;
-        assert_eq!(inbound.take_frame().expect("fine").expect("whole"), frame(70_000)[4..]);
+        assert_eq!(
+            inbound.take_frame().expect("fine").expect("whole"),
+            frame(70_000)[4..]
+        );
         assert!(inbound.is_empty());
     }
 
@@ -131,7 +151,10 @@ mod tests {
             assert_eq!(inbound.take_frame().expect("fine"), None);
             feed(&mut inbound, &[byte]).await;
         }
-        assert_eq!(inbound.take_frame().expect("fine").expect("whole"), [0u8, 1, 2][..]);
+        assert_eq!(
+            inbound.take_frame().expect("fine").expect("whole"),
+            [0u8, 1, 2][..]
+        );
     }
 
     #[tokio::test]
@@ -144,7 +167,10 @@ mod tests {
         }
         let mut inbound = Inbound::new(LIMIT);
         feed(&mut inbound, &(LIMIT as i32).to_be_bytes()).await;
-        assert_eq!(inbound.take_frame().expect("exactly the limit is allowed"), None);
+        assert_eq!(
+            inbound.take_frame().expect("exactly the limit is allowed"),
+            None
+        );
     }
 
     #[tokio::test]
@@ -156,7 +182,10 @@ mod tests {
         while arrived < 20 * 1024 * 1024 {
             inbound.make_room();
             let held = inbound.buffer.capacity();
-            assert!(held <= 3 * arrived.max(CHUNK_BYTES), "{held} bytes held for {arrived} that arrived");
+            assert!(
+                held <= 3 * arrived.max(CHUNK_BYTES),
+                "{held} bytes held for {arrived} that arrived"
+            );
             let next = (inbound.buffer.capacity() - inbound.buffer.len()).min(1_000_000);
             feed(&mut inbound, &vec![7; next]).await;
             arrived += next;
@@ -173,6 +202,10 @@ mod tests {
             addresses.insert(taken.as_ptr() as usize / (2 * CHUNK_BYTES));
             drop(taken);
         }
-        assert!(addresses.len() <= 4, "{} buffers for requests that were done with", addresses.len());
+        assert!(
+            addresses.len() <= 4,
+            "{} buffers for requests that were done with",
+            addresses.len()
+        );
     }
 }

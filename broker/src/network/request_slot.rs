@@ -13,8 +13,10 @@ use std::task::{Poll, Waker};
 use parking_lot::Mutex;
 use protocol::messages::ResponseBody;
 
-/// What became of a request.
+/// What became of a request. There is one at a time for a connection, moved once: a box would only add
+/// an allocation to every request.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Outcome {
     /// Send this.
     Answer(ResponseBody),
@@ -68,12 +70,24 @@ impl RequestSlot {
     /// Opens the slot for the next request.
     pub(super) fn begin(self: &Arc<Self>) -> (Reply, Cancellation) {
         let mut state = self.state.lock();
-        assert!(!state.in_flight, "request {} is still in flight", state.sequence);
+        assert!(
+            !state.in_flight,
+            "request {} is still in flight",
+            state.sequence
+        );
         state.sequence += 1;
         state.in_flight = true;
         state.outcome = None;
-        let cancellation = Cancellation { slot: Arc::clone(self), sequence: state.sequence };
-        (Reply { slot: Some(Arc::clone(self)) }, cancellation)
+        let cancellation = Cancellation {
+            slot: Arc::clone(self),
+            sequence: state.sequence,
+        };
+        (
+            Reply {
+                slot: Some(Arc::clone(self)),
+            },
+            cancellation,
+        )
     }
 
     /// The outcome, if it is there; closes the slot then.
@@ -200,7 +214,9 @@ impl Drop for Reply {
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("open", &self.slot.is_some()).finish()
+        f.debug_struct("Reply")
+            .field("open", &self.slot.is_some())
+            .finish()
     }
 }
 

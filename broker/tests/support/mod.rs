@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::network::{
-    BoundListeners, ListenerAddress, NetworkServer, NetworkSettings, Reply, RequestContext, RequestService,
+    BoundListeners, ListenerAddress, NetworkServer, NetworkSettings, Reply, RequestContext,
+    RequestService,
 };
 use bytes::Bytes;
 use protocol::frame::{encode_request, request_header};
@@ -37,26 +38,40 @@ where
 
 /// Answers heartbeats with their generation id as throttle time, so that answers can be told apart.
 pub fn echo(body: &RequestBody) -> ResponseBody {
-    let RequestBody::Heartbeat(request) = body else { panic!("unexpected {:?}", body.api_key()) };
-    ResponseBody::Heartbeat(HeartbeatResponse { throttle_time_ms: request.generation_id, ..Default::default() })
+    let RequestBody::Heartbeat(request) = body else {
+        panic!("unexpected {:?}", body.api_key())
+    };
+    ResponseBody::Heartbeat(HeartbeatResponse {
+        throttle_time_ms: request.generation_id,
+        ..Default::default()
+    })
 }
 
 /// A service that answers every request at once.
 pub fn echoing() -> Arc<dyn RequestService> {
-    Arc::new(Service(|_: RequestContext, body: RequestBody, reply: Reply| {
-        let answer = echo(&body);
-        reply.send(answer);
-    }))
+    Arc::new(Service(
+        |_: RequestContext, body: RequestBody, reply: Reply| {
+            let answer = echo(&body);
+            reply.send(answer);
+        },
+    ))
 }
 
 /// A listener of this name on any free loopback port.
 pub fn loopback(name: &str) -> ListenerAddress {
-    ListenerAddress { name: name.to_owned(), host: "127.0.0.1".to_owned(), port: 0, is_protected: false }
+    ListenerAddress {
+        name: name.to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        is_protected: false,
+    }
 }
 
 /// Starts a server with one listener.
 pub async fn start(service: Arc<dyn RequestService>, settings: NetworkSettings) -> NetworkServer {
-    let bound = BoundListeners::bind(&[loopback("PLAINTEXT")], settings).await.expect("a free port");
+    let bound = BoundListeners::bind(&[loopback("PLAINTEXT")], settings)
+        .await
+        .expect("a free port");
     bound.serve(service)
 }
 
@@ -102,7 +117,9 @@ impl Client {
 
     pub async fn connect_to(server: &NetworkServer, listener: &str) -> Client {
         let address = server.address(listener).expect("the listener");
-        Client { stream: TcpStream::connect(address).await.expect("connected") }
+        Client {
+            stream: TcpStream::connect(address).await.expect("connected"),
+        }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
@@ -114,7 +131,10 @@ impl Client {
         tokio::time::timeout(LONG, async {
             let size = self.stream.read_i32().await.ok()?;
             let mut frame = vec![0; size as usize];
-            self.stream.read_exact(&mut frame).await.expect("a whole frame");
+            self.stream
+                .read_exact(&mut frame)
+                .await
+                .expect("a whole frame");
             Some(frame)
         })
         .await
