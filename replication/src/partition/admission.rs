@@ -97,6 +97,19 @@ impl PartitionState {
         }
     }
 
+    /// The answer to OffsetForLeaderEpoch (E02): only the leader answers, after the epoch check (E01).
+    /// An epoch that is not known is an undefined end, not an error.
+    pub fn end_offset_for_leader_epoch(
+        &self,
+        current_leader_epoch: LeaderEpoch,
+        requested: LeaderEpoch,
+        epochs: &LeaderEpochCache,
+        log: &LogFacts,
+    ) -> Result<EpochEndOffset, PartitionError> {
+        self.check_current_leader_epoch(current_leader_epoch, true)?;
+        Ok(epochs.end_offset_for(requested, log.log_end.offset))
+    }
+
     /// Where a fetch may start: the divergence table (T05) when the reader says its last epoch, then
     /// the range [log start, log end]. `Some` is the diverging answer: no records, no watermark is
     /// counted (T08).

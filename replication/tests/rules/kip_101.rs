@@ -1,5 +1,6 @@
 //! KIP-101: truncation by leader epoch. T01, T02, T07, T12, H01, E02.
 
+use proptest::prelude::*;
 use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset};
 use replication::truncation::FetchAnswerStep;
 use replication::{EpochEndOffset, EpochEntry, LeaderEpochCache, RoleChange};
@@ -233,4 +234,87 @@ fn t12_the_fetch_table_holds_straight_after_a_restart() {
     cluster.publish(2);
     let reply = cluster.serve(&cluster.request(2));
     assert_eq!(reply.diverging, Some(end(2, 12)), "the leader lost the tail of epoch 2");
+}
+
+/// E02 from the records themselves: the last epoch not above `requested`, and where it ends.
+fn end_by_definition(log: &TestLog, requested: i32) -> EpochEndOffset {
+    let records =
+        || (log.start..log.end()).filter_map(|offset| Some((offset, log.at(offset)?.epoch)));
+    let latest = records().next_back().map(|(_, epoch)| epoch);
+    if requested == -1 || latest.is_none_or(|latest| latest < requested) {
+        return EpochEndOffset::UNDEFINED;
+    }
+    let floor = records().map(|(_, epoch)| epoch).rfind(|epoch| *epoch <= requested);
+    let above = records().find(|(_, epoch)| *epoch > requested).map(|(offset, _)| offset);
+    end(floor.unwrap_or(requested), above.unwrap_or(log.end()))
+}
+
+proptest! {
+    #[test]
+    fn e02_the_cache_says_what_the_records_say(
+        runs in prop::collection::vec((1..4i32, 1..5i64), 1..8),
+        cut in 0..30i64,
+        start in 0..30i64,
+        requested in -1..30i32,
+    ) {
+        let mut epoch = 0;
+        let runs: Vec<(i32, i64)> = runs
+            .into_iter()
+            .map(|(step, count)| {
+                epoch += step;
+                (epoch, count)
+            })
+            .collect();
+        let mut log = TestLog::of(&runs);
+        log.truncate_to(cut.max(1));
+        log.raise_start(start.min(log.end() - 1));
+        let found = log.epochs.end_offset_for(LeaderEpoch(requested), Offset(log.end()));
+        prop_assert_eq!(found, end_by_definition(&log, requested));
+        let before = log.epochs.clone();
+        log.recover();
+        prop_assert_eq!(log.epochs, before, "a sound cache is left alone (T12)");
+    }
+
+    #[test]
+    fn i09_epochs_and_starts_grow_strictly_whatever_is_done(
+        steps in prop::collection::vec((0..4u8, 0..12i32, 0..30i64), 0..40),
+    ) {
+        let mut epochs = LeaderEpochCache::new();
+        for (what, epoch, offset) in steps {
+            match what {
+                0 | 1 => drop(epochs.assign(LeaderEpoch(epoch), Offset(offset))),
+                2 => drop(epochs.truncate_from_end(Offset(offset))),
+                _ => drop(epochs.truncate_from_start(Offset(offset))),
+            }
+            prop_assert!(
+                epochs.entries().windows(2).all(|pair| {
+                    pair[0].epoch < pair[1].epoch && pair[0].start_offset < pair[1].start_offset
+                }),
+                "{:?}",
+                epochs.entries()
+            );
+        }
+    }
+}
+
+#[test]
+fn e02_only_the_leader_answers_and_only_under_its_epoch() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.produce(1, &[1, 2]);
+    let ask = |id, current| {
+        let node = cluster.node(id);
+        node.state
+            .end_offset_for_leader_epoch(
+                LeaderEpoch(current),
+                LeaderEpoch(1),
+                &node.log.epochs,
+                &node.log.facts(),
+            )
+            .map_err(|error| error.code())
+    };
+    assert_eq!(ask(1, 1), Ok(end(1, 2)));
+    assert_eq!(ask(1, -1), Ok(end(1, 2)));
+    assert_eq!(ask(1, 0), Err(ErrorCode::FencedLeaderEpoch));
+    assert_eq!(ask(1, 2), Err(ErrorCode::UnknownLeaderEpoch));
+    assert_eq!(ask(2, 1), Err(ErrorCode::NotLeaderOrFollower));
 }
