@@ -2,4 +2,6 @@
 //! hosts of everything that needs a clock, a socket or a thread.
 
 pub mod config;
+pub mod core;
+pub mod handlers;
 pub mod network;

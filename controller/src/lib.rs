@@ -12,8 +12,10 @@
 //! controller that loses its leadership drops the working image and starts again from the committed
 //! one.
 
+pub mod client;
 pub mod config;
 pub mod image;
+pub mod node;
 pub mod placement;
 pub mod quorum;
 pub mod records;

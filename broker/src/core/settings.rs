@@ -78,6 +78,7 @@ impl<'a> SettingsReader<'a> {
             retention_ms: number("retention.ms", defaults.retention_ms),
             retention_bytes: number("retention.bytes", defaults.retention_bytes),
             delete: has_policy("delete"),
+            compact: has_policy("compact"),
             file_delete_delay: milliseconds(number("file.delete.delay.ms", 60_000)),
             flush_messages: number("flush.messages", i64::MAX),
             flush_ms: number("flush.ms", i64::MAX),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::records::{
-    ClientBatchError, ProduceRules, RecordError, TimestampType, validate_client_batch,
+    ClientBatchError, ProduceRules, ReadBuffer, RecordError, TimestampType, validate_client_batch,
 };
 use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition};
 use replication::partition::AckStatus;
@@ -29,7 +29,7 @@ pub struct ProduceEntry {
 }
 
 /// One partition's part of the answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProduceOutcome {
     /// 0, or why not.
     pub error: ErrorCode,
@@ -48,15 +48,25 @@ pub struct ProduceOutcome {
 }
 
 impl ProduceOutcome {
+    /// Appended at `base_offset`; the rest as in a topic whose producers set the timestamps.
+    fn appended(base_offset: Offset, log_start_offset: Offset) -> Self {
+        Self {
+            error: ErrorCode::None,
+            base_offset: base_offset.get(),
+            log_append_time_ms: -1,
+            log_start_offset: log_start_offset.get(),
+            record_errors: Vec::new(),
+            error_message: None,
+            current_leader: None,
+        }
+    }
+
     /// An answer without an append.
     pub fn refused(error: ErrorCode, message: Option<String>) -> Self {
         Self {
             error,
-            base_offset: -1,
-            log_append_time_ms: -1,
-            log_start_offset: -1,
             error_message: message,
-            ..Self::default()
+            ..Self::appended(Offset::NONE, Offset::NONE)
         }
     }
 }
@@ -171,13 +181,17 @@ impl<D: Disk> ReplicaManager<D> {
         if let Err(error) = partition.lock().state.check_produce(acks) {
             return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
         }
-        let validated = validate_client_batch(records, &rules).map_err(|error| refusal(&error))?;
+        let validated = validate_client_batch(records, &rules, &mut ReadBuffer::default())
+            .map_err(|error| refusal(&error))?;
+        let timestamp = if rules.timestamp_type == TimestampType::LogAppendTime {
+            BatchTimestamp::LogAppendTime
+        } else if validated.is_changed() {
+            BatchTimestamp::CorrectMax(validated.header().max_timestamp())
+        } else {
+            BatchTimestamp::Keep
+        };
         let options = LeaderAppendOptions {
-            timestamp: if rules.timestamp_type == TimestampType::LogAppendTime {
-                BatchTimestamp::LogAppendTime
-            } else {
-                BatchTimestamp::Keep
-            },
+            timestamp,
             ..LeaderAppendOptions::CLIENT
         };
         let directory = self.directory();
@@ -186,14 +200,13 @@ impl<D: Disk> ReplicaManager<D> {
             return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
         }
         let epoch = replica.state.leader_epoch();
-        let appended = match replica.log.append_as_leader(&validated.bytes, epoch, options, now) {
+        let appended = match replica.log.append_as_leader(validated.bytes(), epoch, options, now) {
             Ok(LeaderAppend::Appended(info)) => info,
             Ok(LeaderAppend::Duplicate(batch)) => {
+                let log_start = replica.log.log_start_offset();
                 let outcome = ProduceOutcome {
-                    base_offset: batch.first_offset.get(),
-                    log_append_time_ms: log_append_time(&rules, batch.timestamp),
-                    log_start_offset: replica.log.log_start_offset().get(),
-                    ..ProduceOutcome::default()
+                    log_append_time_ms: log_append_time(&rules, batch.timestamp_ms),
+                    ..ProduceOutcome::appended(batch.first_offset(), log_start)
                 };
                 let required = batch.last_offset.next();
                 return Ok(Appended { outcome, epoch, required });
@@ -215,10 +228,8 @@ impl<D: Disk> ReplicaManager<D> {
         self.after(partition, with_append_event(after, partition, &appended, epoch));
         Ok(Appended {
             outcome: ProduceOutcome {
-                base_offset: appended.base_offset.get(),
                 log_append_time_ms: appended.log_append_time_ms,
-                log_start_offset: log_start_offset.get(),
-                ..ProduceOutcome::default()
+                ..ProduceOutcome::appended(appended.base_offset, log_start_offset)
             },
             epoch,
             required: appended.last_offset.next(),
@@ -280,18 +291,10 @@ fn with_append_event<D: Disk>(
 }
 
 fn refusal(error: &ClientBatchError) -> ProduceOutcome {
-    let record_errors = match error {
-        ClientBatchError::Records { errors, .. } => errors.clone(),
-        _ => Vec::new(),
-    };
     ProduceOutcome {
-        record_errors,
-        ..ProduceOutcome::refused(error_of(error.code()), Some(error.to_string()))
+        record_errors: error.record_errors().to_vec(),
+        ..ProduceOutcome::refused(error.error_code(), Some(error.to_string()))
     }
-}
-
-fn error_of(code: i16) -> ErrorCode {
-    ErrorCode::from_code(code).unwrap_or(ErrorCode::UnknownServerError)
 }
 
 /// Kafka's code for a log that refused or failed.
@@ -303,7 +306,7 @@ pub(super) fn log_error_code(error: &LogError) -> ErrorCode {
         LogError::InvalidRecord(_) => ErrorCode::InvalidRecord,
         LogError::BatchTooLarge { .. } => ErrorCode::MessageTooLarge,
         LogError::AppendTooLarge { .. } => ErrorCode::RecordListTooLarge,
-        LogError::Producer(error) => error_of(error.code()),
+        LogError::Producer(error) => ErrorCode::from_code(error.code()),
         LogError::StaleLeaderEpoch { .. } => ErrorCode::NotLeaderOrFollower,
         LogError::UnexpectedAppendOffset { .. } => ErrorCode::UnknownServerError,
     }

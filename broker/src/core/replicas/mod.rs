@@ -50,7 +50,7 @@ pub use append::{ProduceEntry, ProduceOutcome, ProduceReply};
 pub use delete_records::{DeleteRecordsOutcome, DeleteRecordsReply};
 pub use fetch::{FetchParams, FetchReply, FetchResult};
 pub use isr::AlterPartitionQueue;
-pub use offsets::{EpochEndAnswer, OffsetQuery, OffsetAnswer};
+pub use offsets::{EpochEndAnswer, OffsetAnswer, OffsetQuery, special};
 pub use parked::Parked;
 pub use partition::{AfterLock, Partition, Replica};
 pub use startup::{OpenReplicas, StartupError};
@@ -102,6 +102,7 @@ enum Slot<D: Disk> {
 /// All partitions of this broker.
 #[derive(Debug)]
 pub struct ReplicaManager<D: Disk> {
+    disk: D,
     config: ReplicaManagerConfig,
     host: Host,
     dirs: Mutex<Vec<DirState<D>>>,

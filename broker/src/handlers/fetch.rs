@@ -1,0 +1,215 @@
+//! Fetch: the one request that consumers and followers share.
+//!
+//! Header of the path: the session turns the request into a context; the replica manager reads, or
+//! parks and reads again; the session picks what an incremental answer carries; records leave as file
+//! regions. Versions: 7 sessions; 9 current leader epoch; 11 rack and preferred replica; 12 last
+//! fetched epoch and diverging answers; 13 topic ids; 15 replica state; 16 leader hints (KIP-951);
+//! 18 the high watermark of the asker, which data partitions ignore.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::messages::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
+    PartitionData,
+};
+use protocol::messages::{FetchRequest, FetchResponse};
+use protocol::{BrokerEpoch, ErrorCode, NodeId};
+use replication::fetch_session::{FetchContext, SessionRequest, TopicKey};
+use replication::partition::{FetchIsolation, FetchReader};
+use storage::Disk;
+
+use crate::core::directory::Directory;
+use crate::core::replicas::{FetchParams, FetchResult};
+use crate::core::{BrokerCore, CallContext, Outcome, Responder};
+
+/// The first version in which any replica may answer a consumer.
+const FIRST_FOLLOWER_FETCH_VERSION: i16 = 11;
+/// The last version that knows no storage error.
+const LAST_WITHOUT_STORAGE_ERROR: i16 = 5;
+
+pub(super) fn handle<D: Disk>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    request: FetchRequest,
+    reply: Responder,
+) {
+    let version = context.api_version;
+    let Some(params) = params(&request, context) else {
+        let response = FetchResponse {
+            error_code: ErrorCode::UnknownServerError.code(),
+            ..FetchResponse::default()
+        };
+        return super::answer(reply, response);
+    };
+    let is_follower = matches!(params.reader, FetchReader::Replica(_));
+    let session = SessionRequest::from_fetch(&request, version, is_follower);
+    let now = core.host.clock.now().monotonic;
+    let fetch_context = core.replicas.sessions().new_context(session, now);
+    if let Some(error) = fetch_context.error_reply() {
+        let response = FetchResponse {
+            error_code: error.error_code,
+            session_id: error.session_id.get(),
+            ..FetchResponse::default()
+        };
+        return super::answer(reply, response);
+    }
+    let listener = context.listener.clone();
+    let core_for_reply = core.clone();
+    let on_done = Box::new(move |context: FetchContext, results: Vec<FetchResult>| {
+        let response = close(&core_for_reply, context, results, version, &listener);
+        reply(Outcome::Answer(response.into()));
+    });
+    let parked = core.replicas.fetch(params, fetch_context, on_done);
+    context.cancel_with_client(parked);
+}
+
+/// What the request asks for; `None` when its isolation level does not exist (F03).
+fn params(request: &FetchRequest, context: &CallContext) -> Option<FetchParams> {
+    let version = context.api_version;
+    let (replica_id, replica_epoch) = if version >= 15 {
+        (request.replica_state.replica_id, request.replica_state.replica_epoch)
+    } else {
+        (request.replica_id, -1)
+    };
+    let reader = if replica_id >= 0 {
+        FetchReader::Replica(NodeId(replica_id))
+    } else if version >= FIRST_FOLLOWER_FETCH_VERSION {
+        FetchReader::Consumer
+    } else {
+        FetchReader::OldConsumer
+    };
+    let isolation = match (reader, request.isolation_level) {
+        (FetchReader::Replica(_), _) => FetchIsolation::LogEnd,
+        (_, 0) => FetchIsolation::HighWatermark,
+        (_, 1) => FetchIsolation::TransactionCommitted,
+        _ => return None,
+    };
+    Some(FetchParams {
+        version,
+        reader,
+        replica_epoch: BrokerEpoch(replica_epoch),
+        isolation,
+        max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
+        min_bytes: request.min_bytes,
+        max_bytes: request.max_bytes,
+        client_rack: request.rack_id.clone(),
+        listener: context.listener.clone(),
+    })
+}
+
+/// Closes the session's part and builds the answer.
+fn close<D: Disk>(
+    core: &BrokerCore<D>,
+    mut context: FetchContext,
+    mut results: Vec<FetchResult>,
+    version: i16,
+    listener: &str,
+) -> FetchResponse {
+    let now = core.host.clock.now().monotonic;
+    let session = context.finish(core.replicas.sessions(), &mut results, now);
+    let mut leaders: Vec<NodeId> = Vec::new();
+    let mut responses: Vec<FetchableTopicResponse> = Vec::new();
+    for result in results {
+        if let Some((leader, _)) = result.current_leader
+            && !leaders.contains(&leader)
+        {
+            leaders.push(leader);
+        }
+        push(&mut responses, result, version);
+    }
+    let directory = core.directory();
+    FetchResponse {
+        error_code: session.error_code,
+        session_id: session.session_id.get(),
+        responses,
+        node_endpoints: if version >= 16 {
+            endpoints(&directory, listener, &leaders)
+        } else {
+            Vec::new()
+        },
+        ..FetchResponse::default()
+    }
+}
+
+/// Adds a partition to the answer, under its topic if that is the last one.
+fn push(responses: &mut Vec<FetchableTopicResponse>, result: FetchResult, version: i16) {
+    let belongs = |topic: &FetchableTopicResponse| match &result.key.topic {
+        TopicKey::Id(id) => topic.topic_id == *id,
+        TopicKey::Name(name) => topic.topic.as_str() == name.as_ref(),
+    };
+    if !responses.last().is_some_and(belongs) {
+        let mut topic = FetchableTopicResponse::default();
+        match &result.key.topic {
+            TopicKey::Id(id) => topic.topic_id = *id,
+            TopicKey::Name(name) => topic.topic = name.to_string(),
+        }
+        responses.push(topic);
+    }
+    if let Some(topic) = responses.last_mut() {
+        topic.partitions.push(partition_data(result, version));
+    }
+}
+
+fn partition_data(result: FetchResult, version: i16) -> PartitionData {
+    let mut error = result.error;
+    if error == ErrorCode::KafkaStorageError && version <= LAST_WITHOUT_STORAGE_ERROR {
+        error = ErrorCode::NotLeaderOrFollower;
+    }
+    let mut data = PartitionData {
+        partition_index: result.key.partition,
+        error_code: error.code(),
+        high_watermark: result.high_watermark.get(),
+        last_stable_offset: result.last_stable_offset.get(),
+        log_start_offset: result.log_start_offset.get(),
+        aborted_transactions: result.aborted_transactions.map(|aborted| {
+            aborted
+                .iter()
+                .map(|transaction| AbortedTransaction {
+                    producer_id: transaction.producer_id.get(),
+                    first_offset: transaction.first_offset.get(),
+                    ..AbortedTransaction::default()
+                })
+                .collect()
+        }),
+        preferred_read_replica: result.preferred_read_replica.unwrap_or(NodeId::NONE).get(),
+        records: Some(result.records),
+        ..PartitionData::default()
+    };
+    if let Some(diverging) = result.diverging_epoch
+        && version >= 12
+    {
+        data.diverging_epoch = EpochEndOffset {
+            epoch: diverging.epoch.get(),
+            end_offset: diverging.end_offset.get(),
+            ..EpochEndOffset::default()
+        };
+    }
+    if let Some((leader, epoch)) = result.current_leader
+        && version >= 16
+    {
+        data.current_leader = LeaderIdAndEpoch {
+            leader_id: leader.get(),
+            leader_epoch: epoch.get(),
+            ..LeaderIdAndEpoch::default()
+        };
+    }
+    data
+}
+
+fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<NodeEndpoint> {
+    leaders
+        .iter()
+        .filter_map(|leader| {
+            let (host, port) = directory.endpoint(*leader, listener)?;
+            let rack = directory.alive(*leader)?.rack.as_deref().map(str::to_owned);
+            Some(NodeEndpoint {
+                node_id: leader.get(),
+                host: host.to_string(),
+                port: i32::from(port),
+                rack,
+                ..NodeEndpoint::default()
+            })
+        })
+        .collect()
+}

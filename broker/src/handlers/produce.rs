@@ -1,0 +1,235 @@
+//! Produce: appends one batch per partition and acknowledges it as the request asks.
+//!
+//! acks=0 gets no byte of answer, and an error closes the connection (P04). Versions: 7 allows zstd;
+//! 8 adds record errors and messages; 10 adds leader hints (KIP-951); 13 names topics by id.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse,
+    TopicProduceResponse,
+};
+use protocol::messages::{ProduceRequest, ProduceResponse};
+use protocol::{ErrorCode, NodeId, Records, TopicPartition, Uuid};
+use storage::Disk;
+
+use crate::core::directory::Directory;
+use crate::core::replicas::{ProduceEntry, ProduceOutcome};
+use crate::core::{BrokerCore, CallContext, Outcome, Responder};
+
+/// The first version that names topics by id.
+const FIRST_TOPIC_ID_VERSION: i16 = 13;
+/// The topics that only coordinators write.
+pub(super) const INTERNAL_TOPICS: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
+
+/// Where an outcome belongs: the topic as the request names it, and the partition.
+struct Place {
+    topic: String,
+    topic_id: Uuid,
+    partition: i32,
+    /// Settled without an append.
+    refused: Option<ProduceOutcome>,
+}
+
+pub(super) fn handle<D: Disk>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    request: ProduceRequest,
+    reply: Responder,
+) {
+    let directory = core.directory();
+    let (version, acks) = (context.api_version, request.acks);
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let transactional = request.transactional_id.is_some();
+    let (places, entries) = read(&directory, version, transactional, request);
+    let listener = context.listener.clone();
+    let core_for_reply = core.clone();
+    let on_done = Box::new(move |outcomes: Vec<ProduceOutcome>| {
+        let outcomes = merge(&places, outcomes);
+        if acks == 0 {
+            let failed = outcomes.iter().any(|outcome| outcome.error != ErrorCode::None);
+            reply(if failed { Outcome::Close } else { Outcome::NoResponse });
+            return;
+        }
+        let directory = core_for_reply.directory();
+        let response = respond(&directory, &listener, places, outcomes);
+        reply(Outcome::Answer(response.into()));
+    });
+    let parked = core.replicas.append(acks, timeout, version, entries, on_done);
+    // A write under way ends as usual when its client goes: only the answer has no taker. So it is
+    // not cancelled; it frees itself at its deadline.
+    drop(parked);
+}
+
+/// Takes the request apart. A partition that comes twice is answered once, by its later batch (P04).
+fn read(
+    directory: &Directory,
+    version: i16,
+    transactional: bool,
+    request: ProduceRequest,
+) -> (Vec<Place>, Vec<ProduceEntry>) {
+    let mut by_place: BTreeMap<(String, Uuid, i32), usize> = BTreeMap::new();
+    let mut places: Vec<Place> = Vec::new();
+    let mut batches: Vec<Option<Records>> = Vec::new();
+    for topic in request.topic_data {
+        let (name, id) = if version >= FIRST_TOPIC_ID_VERSION {
+            let name = directory.image.topic_name(topic.topic_id).map(|name| name.to_string());
+            (name.unwrap_or_default(), topic.topic_id)
+        } else {
+            (topic.name, Uuid::ZERO)
+        };
+        for data in topic.partition_data {
+            let key = (name.clone(), id, data.index);
+            if let Some(at) = by_place.get(&key) {
+                batches[*at] = data.records;
+                continue;
+            }
+            by_place.insert(key, places.len());
+            places.push(Place {
+                topic: name.clone(),
+                topic_id: id,
+                partition: data.index,
+                refused: None,
+            });
+            batches.push(data.records);
+        }
+    }
+    let mut entries = Vec::new();
+    for (place, records) in places.iter_mut().zip(batches) {
+        match admit(place, transactional, records) {
+            Ok(entry) => entries.push(entry),
+            Err(refused) => place.refused = Some(refused),
+        }
+    }
+    (places, entries)
+}
+
+fn admit(
+    place: &Place,
+    transactional: bool,
+    records: Option<Records>,
+) -> Result<ProduceEntry, ProduceOutcome> {
+    if place.topic.is_empty() && !place.topic_id.is_zero() {
+        return Err(ProduceOutcome::refused(ErrorCode::UnknownTopicId, None));
+    }
+    if INTERNAL_TOPICS.contains(&place.topic.as_str()) {
+        let message = format!("{} is written by coordinators only", place.topic);
+        return Err(ProduceOutcome::refused(ErrorCode::InvalidTopicException, Some(message)));
+    }
+    let bytes = match records {
+        Some(Records::Bytes(bytes)) => bytes,
+        _ => bytes::Bytes::new(),
+    };
+    let is_transactional = protocol::records::first_batch(&bytes)
+        .ok()
+        .flatten()
+        .is_some_and(|batch| batch.header().attributes().is_transactional());
+    if is_transactional && !transactional {
+        return Err(ProduceOutcome::refused(
+            ErrorCode::TransactionalIdAuthorizationFailed,
+            Some("a transactional batch needs a transactional id".into()),
+        ));
+    }
+    Ok(ProduceEntry {
+        partition: TopicPartition::new(place.topic.as_str(), place.partition),
+        topic_id: place.topic_id,
+        records: bytes,
+    })
+}
+
+/// One outcome per place, in the request's order.
+fn merge(places: &[Place], appended: Vec<ProduceOutcome>) -> Vec<ProduceOutcome> {
+    let mut appended = appended.into_iter();
+    places
+        .iter()
+        .map(|place| match &place.refused {
+            Some(refused) => refused.clone(),
+            None => appended.next().unwrap_or_else(|| {
+                ProduceOutcome::refused(ErrorCode::UnknownServerError, None)
+            }),
+        })
+        .collect()
+}
+
+fn respond(
+    directory: &Directory,
+    listener: &str,
+    places: Vec<Place>,
+    outcomes: Vec<ProduceOutcome>,
+) -> ProduceResponse {
+    let mut responses: Vec<TopicProduceResponse> = Vec::new();
+    let mut leaders: Vec<NodeId> = Vec::new();
+    for (place, outcome) in places.into_iter().zip(outcomes) {
+        if let Some((leader, _)) = outcome.current_leader
+            && !leaders.contains(&leader)
+        {
+            leaders.push(leader);
+        }
+        let same = |topic: &TopicProduceResponse| {
+            topic.name == place.topic && topic.topic_id == place.topic_id
+        };
+        if !responses.last().is_some_and(same) {
+            responses.push(TopicProduceResponse {
+                name: place.topic.clone(),
+                topic_id: place.topic_id,
+                ..TopicProduceResponse::default()
+            });
+        }
+        if let Some(topic) = responses.last_mut() {
+            topic.partition_responses.push(partition_response(place.partition, outcome));
+        }
+    }
+    ProduceResponse {
+        responses,
+        node_endpoints: endpoints(directory, listener, &leaders),
+        ..ProduceResponse::default()
+    }
+}
+
+fn partition_response(index: i32, outcome: ProduceOutcome) -> PartitionProduceResponse {
+    let current_leader = outcome.current_leader.map_or_else(LeaderIdAndEpoch::default, |leader| {
+        LeaderIdAndEpoch {
+            leader_id: leader.0.get(),
+            leader_epoch: leader.1.get(),
+            ..LeaderIdAndEpoch::default()
+        }
+    });
+    PartitionProduceResponse {
+        index,
+        error_code: outcome.error.code(),
+        base_offset: outcome.base_offset,
+        log_append_time_ms: outcome.log_append_time_ms,
+        log_start_offset: outcome.log_start_offset,
+        record_errors: outcome
+            .record_errors
+            .into_iter()
+            .map(|error| BatchIndexAndErrorMessage {
+                batch_index: error.batch_index,
+                batch_index_error_message: Some(error.message),
+                ..BatchIndexAndErrorMessage::default()
+            })
+            .collect(),
+        error_message: outcome.error_message,
+        current_leader,
+        ..PartitionProduceResponse::default()
+    }
+}
+
+fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<NodeEndpoint> {
+    leaders
+        .iter()
+        .filter_map(|leader| {
+            let (host, port) = directory.endpoint(*leader, listener)?;
+            let rack = directory.alive(*leader)?.rack.as_deref().map(str::to_owned);
+            Some(NodeEndpoint {
+                node_id: leader.get(),
+                host: host.to_string(),
+                port: i32::from(port),
+                rack,
+                ..NodeEndpoint::default()
+            })
+        })
+        .collect()
+}
