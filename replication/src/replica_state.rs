@@ -78,8 +78,8 @@ impl ReplicaState {
     }
 
     /// The state at the start of a new leader epoch (H09). ISR members count as caught up now, others
-    /// as never, lest they hold the high watermark back. When this node led before as well, what it
-    /// knows of the follower's log stays.
+    /// as never, lest they hold the high watermark back. When this node led the epoch before as well,
+    /// what it knows of the follower's log stays; otherwise (`is_new_leader`) it is forgotten.
     #[must_use]
     pub fn reset(
         &self,

@@ -22,6 +22,11 @@ impl PartitionState {
     /// followers, and must be in the epoch cache before anything is answered (I9). Under the same
     /// epoch only a newer partition epoch replaces the ISR: a record of the same partition epoch
     /// tells nothing new, and must not forget a change in flight (H03).
+    ///
+    /// What is known of the followers survives only an epoch that follows ours directly. When epochs
+    /// were skipped another node led in between, and the followers may have truncated to its log
+    /// since: counting their old log ends would commit what they no longer have. This is T07 seen
+    /// from the leader; Apache Kafka keeps the old log ends here.
     pub fn become_leader(
         &mut self,
         registration: &PartitionRegistration,
@@ -39,8 +44,10 @@ impl PartitionState {
             Some(leader) if !new_epoch => leader.epoch_start,
             _ => log.log_end.offset,
         };
+        let skipped_epochs = registration.leader_epoch.get() - 1 > self.leader_epoch.get();
+        let forget = newly || skipped_epochs;
         let isr = IsrState::committed(registration.isr.iter().copied());
-        let followers = self.followers_under(registration, epoch_start, new_epoch, newly, now);
+        let followers = self.followers_under(registration, epoch_start, new_epoch, forget, now);
         let mut effects = Effects::default();
         if new_epoch || newly {
             effects.assign_epoch =
@@ -73,7 +80,7 @@ impl PartitionState {
         registration: &PartitionRegistration,
         epoch_start: Offset,
         new_epoch: bool,
-        newly: bool,
+        forget: bool,
         now: Instant,
     ) -> BTreeMap<NodeId, ReplicaState> {
         let known = self.leader_state().map(|leader| &leader.followers);
@@ -88,8 +95,8 @@ impl PartitionState {
                 let before = known.and_then(|known| known.get(id)).copied();
                 let state = before.unwrap_or(ReplicaState::UNKNOWN);
                 let in_isr = registration.isr.contains(id);
-                let state = if new_epoch || newly {
-                    state.reset(now, epoch_start, newly, in_isr)
+                let state = if new_epoch || forget {
+                    state.reset(now, epoch_start, forget, in_isr)
                 } else {
                     state
                 };

@@ -114,6 +114,44 @@ fn t07_a_new_epoch_under_the_same_leader_restarts_the_fetcher_and_cuts_what_was_
 }
 
 #[test]
+fn t07_a_leader_that_skipped_epochs_forgets_how_far_its_followers_were() {
+    // Node 1 writes at epoch 1 and never learns of epoch 2, in which node 2 led without the record
+    // and node 3 cut it away. At epoch 3 node 1 leads again.
+    let mut cluster = Cluster::new(3, 1);
+    cluster.produce(1, &[7]);
+    cluster.fetch(3);
+    cluster.fetch(3);
+    let known = |cluster: &Cluster| {
+        cluster.node(1).state.follower(NodeId(3)).map(|follower| follower.log_end.offset)
+    };
+    assert_eq!(known(&cluster), Some(Offset(1)));
+    cluster.controller.elect(2);
+    cluster.publish(2);
+    cluster.publish(3);
+    cluster.fetch(3);
+    assert_eq!(cluster.log_end(3), 0);
+    cluster.controller.fence(2);
+    assert_eq!((cluster.controller.leader, cluster.controller.leader_epoch), (1, 3));
+    cluster.publish(1);
+    assert_eq!(known(&cluster), Some(Offset::NONE));
+    assert_eq!(cluster.high_watermark(1), 0, "node 3, in the ISR, does not have it any more");
+    cluster.publish(3);
+    cluster.catch_up(3);
+    assert_eq!(cluster.high_watermark(1), 1);
+}
+
+#[test]
+fn t07_a_leader_that_is_elected_again_keeps_what_it_knows() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.produce(1, &[7, 8]);
+    cluster.catch_up(2);
+    cluster.controller.elect(1);
+    cluster.publish(1);
+    let follower = cluster.node(1).state.follower(NodeId(2)).expect("a replica");
+    assert_eq!(follower.log_end.offset, Offset(2));
+}
+
+#[test]
 fn h01_a_followers_high_watermark_is_one_round_trip_behind() {
     let mut cluster = Cluster::new(3, 1);
     cluster.produce(1, &[1]);
