@@ -225,6 +225,14 @@ fn strings_longer_than_kafka_reads_are_refused_both_ways() {
         rack(32768).to_bytes(11),
         Err(EncodeError::TooLong { length: 32768 })
     );
+    // Error 0, no keys, throttle 0, one tag 0 with one feature: its name is 32768 letters long.
+    let mut bytes = b"\0\0\x01\0\0\0\0\x01\0\x89\x80\x02\x02\x81\x80\x02".to_vec();
+    bytes.extend([b'n'; 32768]);
+    bytes.extend([0; 5]);
+    assert!(matches!(
+        ApiVersionsResponse::from_bytes(Bytes::from(bytes), 3),
+        Err(DecodeError::InvalidLength { length: 32768, .. })
+    ));
 }
 
 #[derive(Debug)]
