@@ -42,4 +42,6 @@ pub fn merge<'a>(
 }
 
 #[cfg(test)]
+mod key_tests;
+#[cfg(test)]
 mod tests;

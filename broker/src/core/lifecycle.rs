@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use controller::state::default_features;
 use parking_lot::Mutex;
 use protocol::messages::broker_registration_request::{Feature, Listener};
 use protocol::messages::{
@@ -213,17 +214,18 @@ impl BrokerLifecycle {
             security_protocol: 0,
             ..Listener::default()
         });
+        let features = default_features().into_iter().map(|feature| Feature {
+            name: feature.name,
+            min_supported_version: feature.min_level,
+            max_supported_version: feature.max_level,
+            ..Feature::default()
+        });
         BrokerRegistrationRequest {
             broker_id: self.config.node.get(),
             cluster_id: self.config.cluster_id.clone(),
             incarnation_id: self.config.incarnation,
             listeners: listeners.collect(),
-            features: vec![Feature {
-                name: "metadata.version".into(),
-                min_supported_version: 1,
-                max_supported_version: 1,
-                ..Feature::default()
-            }],
+            features: features.collect(),
             rack: self.config.rack.clone(),
             log_dirs: self.config.log_dirs.clone(),
             previous_broker_epoch: self.config.previous_broker_epoch.get(),

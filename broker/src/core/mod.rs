@@ -12,6 +12,7 @@ pub mod producer_ids;
 pub mod replicas;
 pub mod settings;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -121,6 +122,8 @@ pub struct BrokerCore<D: Disk> {
     pub lifecycle: Arc<BrokerLifecycle>,
     /// Producer ids handed out.
     pub producer_ids: Arc<ProducerIds>,
+    /// Topics that the controller is being asked to create on demand.
+    pub(crate) creating_topics: Arc<Mutex<BTreeSet<String>>>,
     strays_removed: Mutex<bool>,
 }
 
@@ -141,6 +144,7 @@ impl<D: Disk> BrokerCore<D> {
             host,
             replicas,
             lifecycle,
+            creating_topics: Arc::default(),
             strays_removed: Mutex::new(false),
         })
     }

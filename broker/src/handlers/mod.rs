@@ -16,7 +16,9 @@ mod init_producer_id;
 mod list_config_resources;
 mod list_offsets;
 mod metadata;
+mod no_answer;
 mod offset_for_leader_epoch;
+mod operations;
 mod produce;
 
 use std::sync::Arc;

@@ -61,8 +61,6 @@ enum Ending {
     Idle,
     #[error("the server stops")]
     Stopping,
-    #[error("an empty frame")]
-    EmptyFrame,
     #[error("request refused: {0}")]
     Refused(#[from] FrameError),
     #[error("version {version} of {api_key} is not served here")]
@@ -137,7 +135,7 @@ impl Connection {
     fn finish(&self, ending: &Ending) {
         let (info, counters) = (&self.handle.info, &self.shared.counters);
         match ending {
-            Ending::Refused(_) | Ending::EmptyFrame | Ending::NotServed { .. } => {
+            Ending::Refused(_) | Ending::NotServed { .. } => {
                 counters.requests_refused.add(1);
                 tracing::info!(peer = %info.peer, listener = %info.listener, "closing a connection: {ending}");
             }
@@ -170,14 +168,14 @@ impl Connection {
         }
     }
 
-    /// The next frame, from the buffer or the socket.
+    /// The next frame, from the buffer or the socket. An empty one has no header and is refused like any
+    /// other that cannot be read (rule P03).
     async fn next_frame(&mut self) -> Result<Bytes, Ending> {
         loop {
             if self.handle.slot.is_stopping() {
                 return Err(Ending::Stopping);
             }
             match self.inbound.take_frame()? {
-                Some(frame) if frame.is_empty() => return Err(Ending::EmptyFrame),
                 Some(frame) => return Ok(frame),
                 None if !self.inbound.has_ended() => self.read_more().await?,
                 None if self.inbound.is_empty() => return Err(Ending::ByClient),

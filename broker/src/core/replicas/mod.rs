@@ -91,6 +91,17 @@ struct DirState<D: Disk> {
     offline: bool,
 }
 
+/// A log directory, to be told to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirDescription {
+    /// Its path.
+    pub path: String,
+    /// Whether it failed.
+    pub is_offline: bool,
+    /// The room on its volume, where that is known.
+    pub space: Option<storage::DiskSpace>,
+}
+
 /// A partition in the table.
 #[derive(Debug)]
 enum Slot<D: Disk> {
@@ -349,5 +360,22 @@ impl<D: Disk> ReplicaManager<D> {
     /// The ids of all log directories, in the order of `log.dirs`.
     pub fn dir_ids(&self) -> Vec<protocol::Uuid> {
         self.dirs.lock().iter().map(|state| state.dir.directory_id()).collect()
+    }
+
+    /// The node's own configs, below dynamic ones.
+    pub fn static_configs(&self) -> &StaticConfigs {
+        &self.config.static_configs
+    }
+
+    /// The log directories, in the order of `log.dirs`.
+    pub fn describe_dirs(&self) -> Vec<DirDescription> {
+        let dirs = self.dirs.lock();
+        dirs.iter()
+            .map(|state| DirDescription {
+                path: state.dir.path().display().to_string(),
+                is_offline: state.offline,
+                space: self.disk.space(state.dir.path()).ok().flatten(),
+            })
+            .collect()
     }
 }

@@ -1,0 +1,17 @@
+//! The real host of a node: tokio, TCP, files, gRPC. It waits and carries out; the core decides.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `node.rs` | starts the parts of a node in their order, and stops them in the reverse one |
+//! | `links.rs` | the core's ways out: controller, clock, trace |
+//! | `service.rs` | requests from the network into the core |
+//! | `fetchers.rs` | the fetch loops, as the core orders them |
+//! | `drive.rs` | time and committed metadata into the core |
+
+mod drive;
+mod fetchers;
+mod links;
+mod node;
+mod service;
+
+pub use node::{Node, NodeOptions, StartError, cluster_id_of};

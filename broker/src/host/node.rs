@@ -1,0 +1,449 @@
+//! A node: broker, controller or both in one process, started in the order that lets each part find
+//! what it needs, stopped in the reverse one with its leaders moved first (C03).
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use controller::client::{ControllerClient, ControllerClientConfig};
+use controller::node::{ControllerEndpoint, NodeConfig};
+use controller::quorum::QuorumConfig;
+use controller::rpc::{ControllerHost, HostConfig, HostError, MonotonicClock};
+use controller::state::ControllerConfig;
+use fetcher::FetcherConfig;
+use fetcher::host::ConnectionConfig;
+use protocol::{BrokerEpoch, NodeId, Offset, Uuid};
+use rand::RngCore;
+use replication::trace::{NoTrace, TraceSink};
+use storage::{Identity, RealDisk, checkpoint};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::fetchers::{self, FetcherSettings, RealFetcherLink};
+use super::links::{RealClock, RealControllerLink, WakeUp};
+use super::service::CoreService;
+use super::drive;
+use crate::config::BrokerConfig;
+use crate::core::host::Host;
+use crate::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
+use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, StartupError};
+use crate::core::{BrokerCore, HandlerConfig};
+use crate::network::{BoundListeners, ListenError, NetworkServer};
+
+/// How long a clean stop waits for the controller to let the broker go.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How long requests in flight may take once the broker stops serving.
+const ANSWER_GRACE: Duration = Duration::from_millis(500);
+
+/// What a node is told beside its configuration.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// The cluster it belongs to.
+    pub cluster_id: String,
+    /// Where events go.
+    pub trace: Arc<dyn TraceSink>,
+}
+
+impl NodeOptions {
+    /// A node of `cluster_id` that traces nothing.
+    pub fn new(cluster_id: impl Into<String>) -> Self {
+        Self {
+            cluster_id: cluster_id.into(),
+            trace: Arc::new(NoTrace),
+        }
+    }
+}
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port is taken, or an address is none.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The controller's port is taken, or its address is none.
+    #[error("cannot listen on {address} for the controller: {source}")]
+    ControllerListen {
+        /// Where.
+        address: String,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// The controller could not start.
+    #[error(transparent)]
+    Controller(#[from] HostError),
+    /// A key that the controller obeys has a value that is none.
+    #[error("{0}")]
+    Properties(String),
+    /// The addresses of the controllers are of no use.
+    #[error("controller.quorum.voters: {0}")]
+    Voters(String),
+    /// The log directories cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StartupError),
+    /// A log directory's `meta.properties` cannot be read.
+    #[error(transparent)]
+    Meta(#[from] storage::LogError),
+    /// The listeners cannot be told to the cluster.
+    #[error("advertised.listeners: {0}")]
+    Advertised(String),
+}
+
+/// A running node.
+pub struct Node {
+    broker: Option<RunningBroker>,
+    controller: Option<ControllerHost>,
+}
+
+struct RunningBroker {
+    core: Arc<BrokerCore<RealDisk>>,
+    server: NetworkServer,
+    applied: watch::Receiver<Offset>,
+    stop_ticks: watch::Sender<bool>,
+    ticks: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The id of the cluster that a configuration belongs to when none is given: that of a log directory
+/// that is formatted already, else one made of the quorum's voters, so that all nodes agree on it
+/// without a format step.
+///
+/// # Errors
+/// A `meta.properties` that cannot be read.
+pub fn cluster_id_of(config: &BrokerConfig) -> Result<String, storage::LogError> {
+    for dir in &config.log.dirs {
+        if let Some(meta) = checkpoint::read_meta_properties(&RealDisk, dir)? {
+            return Ok(meta.cluster_id);
+        }
+    }
+    let voters = config.properties.get("controller.quorum.voters").map_or("", String::as_str);
+    let mut bytes = [0; 16];
+    for (at, half) in bytes.chunks_mut(8).enumerate() {
+        let mut hasher = DefaultHasher::new();
+        (at, "highwater", voters).hash(&mut hasher);
+        half.copy_from_slice(&hasher.finish().to_be_bytes());
+    }
+    Ok(Uuid(bytes).to_base64())
+}
+
+impl Node {
+    /// Starts the node. It serves when this returns; it leads when the controller says so.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
+        let clock = MonotonicClock::start();
+        let controller = if config.roles.controller {
+            Some(start_controller(&config, &options.cluster_id, clock).await?)
+        } else {
+            None
+        };
+        let broker = if config.roles.broker {
+            Some(RunningBroker::start(&config, &options, clock).await?)
+        } else {
+            None
+        };
+        Ok(Node { broker, controller })
+    }
+
+    /// The broker's core, if the node is a broker.
+    pub fn core(&self) -> Option<&Arc<BrokerCore<RealDisk>>> {
+        self.broker.as_ref().map(|broker| &broker.core)
+    }
+
+    /// The address of a listener of the broker.
+    pub fn address(&self, listener: &str) -> Option<SocketAddr> {
+        self.broker.as_ref().and_then(|broker| broker.server.address(listener))
+    }
+
+    /// Tells how far committed metadata is applied here, and every change of it.
+    pub fn applied_metadata(&self) -> Option<watch::Receiver<Offset>> {
+        self.broker.as_ref().map(|broker| broker.applied.clone())
+    }
+
+    /// Waits until the node's controller fails, which it only does on a final error.
+    pub async fn failed(&mut self) -> HostError {
+        match &mut self.controller {
+            Some(controller) => controller.wait_for_failure().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Moves the leaders away, then stops everything and closes the logs.
+    pub async fn stop(self) {
+        if let Some(broker) = self.broker {
+            broker.stop().await;
+        }
+        if let Some(controller) = self.controller
+            && let Err(error) = controller.stop().await
+        {
+            tracing::error!(%error, "the controller did not stop cleanly");
+        }
+    }
+}
+
+async fn start_controller(
+    config: &BrokerConfig,
+    cluster_id: &str,
+    clock: MonotonicClock,
+) -> Result<ControllerHost, StartError> {
+    let endpoint = config
+        .listeners
+        .controller
+        .first()
+        .ok_or_else(|| StartError::Voters("no controller listener".into()))?;
+    let host = if endpoint.host.is_empty() { "0.0.0.0" } else { &endpoint.host };
+    let address = format!("{host}:{}", endpoint.port);
+    let listener = tokio::net::TcpListener::bind(&address)
+        .await
+        .map_err(|source| StartError::ControllerListen { address, source })?;
+    let voters: Vec<NodeId> = config.quorum.voters.iter().map(|voter| voter.id).collect();
+    let mut random = rand::rng();
+    let quorum = QuorumConfig {
+        election_timeout: config.quorum.election_timeout,
+        fetch_timeout: config.quorum.fetch_timeout,
+        seed: random.next_u64(),
+        ..QuorumConfig::new(config.node_id, voters)
+    };
+    let state = ControllerConfig::from_properties(
+        cluster_id,
+        config.node_id,
+        random.next_u64(),
+        &config.properties,
+    )
+    .map_err(|error| StartError::Properties(error.to_string()))?;
+    let listener_name = endpoint.listener.clone();
+    let endpoints = config.quorum.voters.iter().map(|voter| ControllerEndpoint {
+        node_id: voter.id,
+        listener: listener_name.clone(),
+        host: voter.address.host.clone(),
+        port: voter.address.port,
+    });
+    let node = NodeConfig {
+        snapshot_bytes: config.quorum.snapshot_after_bytes,
+        endpoints: endpoints.collect(),
+        ..NodeConfig::new(quorum, state)
+    };
+    let host = HostConfig {
+        cluster_id: cluster_id.to_owned(),
+        node,
+        folder: config.log.metadata_dir.join("__cluster_metadata-0"),
+        peers: peers(config),
+        clock,
+    };
+    Ok(ControllerHost::start(host, listener).await?)
+}
+
+fn peers(config: &BrokerConfig) -> BTreeMap<NodeId, String> {
+    let others = config.quorum.voters.iter().filter(|voter| voter.id != config.node_id);
+    others.map(|voter| (voter.id, host_and_port(&voter.address))).collect()
+}
+
+fn host_and_port(address: &crate::config::HostAndPort) -> String {
+    if address.host.contains(':') {
+        format!("[{}]:{}", address.host, address.port)
+    } else {
+        format!("{}:{}", address.host, address.port)
+    }
+}
+
+impl RunningBroker {
+    async fn start(
+        config: &BrokerConfig,
+        options: &NodeOptions,
+        clock: MonotonicClock,
+    ) -> Result<Self, StartError> {
+        let listeners =
+            BoundListeners::bind(&config.listener_addresses(), config.network.clone()).await?;
+        let client = ControllerClient::new(client_config(config, &options.cluster_id))
+            .map_err(|error| StartError::Voters(error.to_string()))?;
+        let wake_up = WakeUp::new();
+        let (orders, changes) = mpsc::unbounded_channel();
+        let wake = wake_up.clone();
+        let host = Host {
+            clock: Arc::new(RealClock(clock)),
+            controller: Arc::new(RealControllerLink::new(client.clone())),
+            fetchers: Arc::new(RealFetcherLink(orders)),
+            trace: options.trace.clone(),
+            wake_by: Arc::new(move |at| wake.by(at)),
+        };
+        let advertised = advertised(config, &listeners)?;
+        let core = open_core(config, &options.cluster_id, host, advertised)?;
+        let server = listeners.serve(Arc::new(CoreService(core.clone())));
+        let (applied_sender, applied) = watch::channel(Offset::NONE);
+        let (stop_ticks, ticks_stopped) = watch::channel(false);
+        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped));
+        let tasks = vec![
+            tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config), changes)),
+            tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),
+        ];
+        Ok(Self {
+            core,
+            server,
+            applied,
+            stop_ticks,
+            ticks,
+            tasks,
+        })
+    }
+
+    async fn stop(self) {
+        self.core.begin_stop();
+        let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
+        while !self.core.may_stop() {
+            if tokio::time::Instant::now() > deadline {
+                tracing::warn!("the controller did not let the broker go; stopping all the same");
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.server.shutdown(ANSWER_GRACE).await;
+        let _ = self.stop_ticks.send(true);
+        let _ = self.ticks.await;
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.core.shut_down();
+    }
+}
+
+fn client_config(config: &BrokerConfig, cluster_id: &str) -> ControllerClientConfig {
+    let controllers =
+        config.quorum.voters.iter().map(|voter| (voter.id, host_and_port(&voter.address)));
+    ControllerClientConfig {
+        attempt_timeout: config.quorum.request_timeout,
+        backoff: config.quorum.retry_backoff,
+        ..ControllerClientConfig::new(cluster_id, config.node_id, controllers.collect())
+    }
+}
+
+fn advertised(
+    config: &BrokerConfig,
+    listeners: &BoundListeners,
+) -> Result<Vec<AdvertisedListener>, StartError> {
+    let host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let bound = |listener: &str| listeners.address(listener).map(|address| address.port());
+    let endpoints = config.listeners.effective_advertised(&host_name, bound);
+    let endpoints = endpoints.into_iter().map(|endpoint| AdvertisedListener {
+        name: endpoint.listener,
+        host: endpoint.host,
+        port: endpoint.port,
+    });
+    Ok(endpoints.collect())
+}
+
+fn open_core(
+    config: &BrokerConfig,
+    cluster_id: &str,
+    host: Host,
+    listeners: Vec<AdvertisedListener>,
+) -> Result<Arc<BrokerCore<RealDisk>>, StartError> {
+    let mut random = rand::rng();
+    let mut new_uuid = || {
+        let mut bytes = [0; 16];
+        random.fill_bytes(&mut bytes);
+        Uuid(bytes)
+    };
+    let new_directory_ids: Vec<Uuid> = config.log.dirs.iter().map(|_| new_uuid()).collect();
+    let incarnation = new_uuid();
+    let previous_broker_epoch = previous_epoch(config);
+    let replicas = ReplicaManager::open(
+        OpenReplicas {
+            disk: &RealDisk,
+            dirs: &config.log.dirs,
+            identity: Identity {
+                cluster_id: cluster_id.to_owned(),
+                node_id: config.node_id,
+            },
+            new_directory_ids: &new_directory_ids,
+            recovery_threads: config.log.recovery_threads_per_dir,
+        },
+        replica_manager_config(config),
+        host.clone(),
+    )?;
+    let lifecycle = BrokerLifecycle::new(
+        LifecycleConfig {
+            node: config.node_id,
+            cluster_id: cluster_id.to_owned(),
+            incarnation,
+            listeners,
+            rack: config.rack.clone(),
+            log_dirs: replicas.dir_ids(),
+            heartbeat_interval: config.liveness.heartbeat_interval,
+            session_timeout: config.liveness.session_timeout,
+            previous_broker_epoch,
+        },
+        host.clone(),
+    );
+    let handlers = handler_config(config);
+    Ok(BrokerCore::new(cluster_id.to_owned(), handlers, host, replicas, lifecycle))
+}
+
+/// The epoch that the last clean stop left behind in every directory, else -1.
+fn previous_epoch(config: &BrokerConfig) -> BrokerEpoch {
+    let mut epochs = config.log.dirs.iter().map(|dir| {
+        let left = checkpoint::read_clean_shutdown(&RealDisk, dir).ok().flatten();
+        left.map_or(BrokerEpoch::NONE, |left| left.broker_epoch)
+    });
+    let first = epochs.next().unwrap_or(BrokerEpoch::NONE);
+    if epochs.all(|epoch| epoch == first) { first } else { BrokerEpoch::NONE }
+}
+
+fn replica_manager_config(config: &BrokerConfig) -> ReplicaManagerConfig {
+    ReplicaManagerConfig {
+        node: config.node_id,
+        replica_lag_time_max: config.replication.lag_time_max,
+        fetch_max_bytes: config.fetch.max_bytes,
+        high_watermark_checkpoint_interval: config.replication.high_watermark_checkpoint_interval,
+        recovery_point_checkpoint_interval: config.log.recovery_point_checkpoint_interval,
+        log_start_checkpoint_interval: config.log.start_offset_checkpoint_interval,
+        retention_check_interval: config.log.retention_check_interval,
+        rack_aware_selector: config
+            .replication
+            .selector_class
+            .as_deref()
+            .is_some_and(|class| class.ends_with("RackAwareReplicaSelector")),
+        static_configs: Arc::new(config.properties.clone()),
+        fetch_session_slots: config.fetch.session_cache_slots,
+        seed: rand::rng().next_u64(),
+    }
+}
+
+fn handler_config(config: &BrokerConfig) -> HandlerConfig {
+    HandlerConfig {
+        auto_create_topics: config.topics.auto_create,
+        num_partitions: config.topics.partitions,
+        default_replication_factor: config.topics.replication_factor,
+        offsets_topic_partitions: config.topics.offsets_partitions,
+        offsets_topic_replication_factor: config.topics.offsets_replication_factor,
+        transaction_topic_partitions: config.topics.transaction_state_partitions,
+        transaction_topic_replication_factor: config.topics.transaction_state_replication_factor,
+        max_request_partitions: config.fetch.max_partitions_per_page,
+        request_timeout: config.liveness.request_timeout,
+    }
+}
+
+fn fetcher_settings(config: &BrokerConfig) -> FetcherSettings {
+    let replication = &config.replication;
+    FetcherSettings {
+        fetcher: FetcherConfig {
+            max_wait: replication.fetch_wait_max,
+            min_bytes: replication.fetch_min_bytes,
+            response_max_bytes: replication.fetch_response_max_bytes,
+            partition_max_bytes: replication.fetch_max_bytes,
+            backoff: replication.fetch_backoff,
+            ..FetcherConfig::new(config.node_id)
+        },
+        connection: ConnectionConfig {
+            timeout: replication.socket_timeout,
+            ..ConnectionConfig::default()
+        },
+        fetchers_per_leader: u32::try_from(replication.fetchers).unwrap_or(1),
+        inter_broker_listener: config.listeners.inter_broker_name.clone(),
+    }
+}
