@@ -1,3 +1,51 @@
-//! The `highwater` binary.
+//! The `highwater` binary: starts clusters and nodes, and looks at them.
 
-fn main() {}
+mod health;
+mod logging;
+mod ready;
+mod serve;
+mod settings;
+mod up;
+mod up_processes;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A Kafka-compatible cluster that you can see, break and trust.
+#[derive(Debug, Parser)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Without a command: the options of `up`.
+    #[command(flatten)]
+    up: up::UpArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Starts a cluster on this machine and runs it until Ctrl-C.
+    Up(up::UpArguments),
+    /// Runs one node from a Kafka-style properties file.
+    Serve(serve::ServeArguments),
+    /// Asks a broker whether it serves; exits with 0 if it does.
+    Health(health::HealthArguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        None => up::run(&arguments.up),
+        Some(Command::Up(arguments)) => up::run(&arguments),
+        Some(Command::Serve(arguments)) => serve::run(&arguments),
+        Some(Command::Health(arguments)) => health::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("highwater: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

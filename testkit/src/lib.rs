@@ -1,3 +1,5 @@
-//! Clusters for tests: simulated ones now; real ones as processes.
+//! Clusters for tests: real ones as child processes, simulated ones on one thread, and a plain client.
 
+pub mod client;
+pub mod real;
 pub mod sim;

@@ -1,0 +1,275 @@
+//! `highwater up`: a whole cluster on this machine, in one process or a process per node.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use broker::host::{Node, NodeOptions};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::settings::{Settings, configure, parse_sets};
+use crate::{logging, ready, up_processes};
+
+/// How long a cluster may take to be ready.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+/// Controllers of their own get ids from here.
+const FIRST_CONTROLLER_ID: i32 = 3000;
+
+/// Options of `up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArguments {
+    /// How many brokers.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=100))]
+    brokers: i32,
+    /// How many controllers of their own; 0: the brokers (at most five of them) are controllers too.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..=9))]
+    controllers: i32,
+    /// The first broker's port; the others listen on every second one after it.
+    #[arg(long, default_value_t = 9092)]
+    port: u16,
+    /// Keeps the data here and starts from it; a temporary folder otherwise.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// Racks, given to the brokers in turn.
+    #[arg(long, value_delimiter = ',', value_name = "A,B,C")]
+    racks: Vec<String>,
+    /// Sets a config key on every node. Repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Runs every node as a child process of its own.
+    #[arg(long)]
+    processes: bool,
+    /// Prints the `ready` line and nothing else.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// One node of the cluster to be.
+#[derive(Debug, Clone)]
+pub struct NodePlan {
+    /// `node.id`.
+    pub id: i32,
+    /// The port for clients; `None` for a node that is only a controller.
+    pub port: Option<u16>,
+    /// Everything that makes its properties file.
+    pub settings: Settings,
+}
+
+/// The whole cluster to be.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its nodes, brokers first.
+    pub nodes: Vec<NodePlan>,
+    /// `host:port` of every broker.
+    pub bootstrap: Vec<String>,
+    /// Where everything is kept.
+    pub folder: PathBuf,
+}
+
+/// Starts the cluster and runs it until Ctrl-C or SIGTERM.
+pub fn run(arguments: &UpArguments) -> Result<()> {
+    logging::start("error");
+    let temporary;
+    let folder = match &arguments.data {
+        Some(folder) => folder.clone(),
+        None => {
+            temporary = tempfile::Builder::new().prefix("highwater-").tempdir()?;
+            temporary.path().to_path_buf()
+        }
+    };
+    let plan = plan(arguments, &folder)?;
+    if arguments.processes {
+        up_processes::run(&plan, arguments.quiet)
+    } else {
+        run_in_process(&plan, arguments.quiet)
+    }
+}
+
+/// What is printed once clients can work.
+pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
+    let bootstrap = plan.bootstrap.join(",");
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready bootstrap={bootstrap}")?;
+    if !quiet {
+        let first = &plan.bootstrap[0];
+        writeln!(
+            out,
+            "  produce: echo hello | kcat -b {first} -t greetings -P"
+        )?;
+        writeln!(
+            out,
+            "  consume: kcat -b {first} -t greetings -C -o beginning -e"
+        )?;
+        writeln!(out, "  data in {}, Ctrl-C stops", plan.folder.display())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Waits for [`ready::wait`] over all brokers.
+pub fn wait_until_ready(plan: &Plan) -> Result<()> {
+    ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE)
+}
+
+fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut starting = Vec::new();
+        for node in &plan.nodes {
+            let config = configure(&[&node.settings])?;
+            let options = NodeOptions::new(broker::host::cluster_id_of(&config)?);
+            starting.push(tokio::spawn(Node::start(config, options)));
+        }
+        let mut nodes = Vec::new();
+        for node in starting {
+            nodes.push(node.await??);
+        }
+        let addresses = plan.bootstrap.clone();
+        let waiting = tokio::task::spawn_blocking(move || {
+            ready::wait(&addresses, addresses.len(), READY_PATIENCE)
+        });
+        tokio::select! {
+            ready = waiting => {
+                ready??;
+                announce(plan, quiet)?;
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let stopping: Vec<_> = nodes
+            .into_iter()
+            .map(|node| tokio::spawn(node.stop()))
+            .collect();
+        for node in stopping {
+            node.await?;
+        }
+        Ok(())
+    })
+}
+
+fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
+    let (brokers, controllers) = (arguments.brokers, arguments.controllers);
+    let ports = i32::from(arguments.port) + 2 * (brokers + controllers);
+    ensure!(
+        arguments.port > 0 && ports <= i32::from(u16::MAX),
+        "--port {}: {} ports from there on are needed",
+        arguments.port,
+        2 * (brokers + controllers)
+    );
+    let port_of = |place: i32| arguments.port + 2 * place as u16;
+    // Brokers take the even places of the port range, controllers the port after each.
+    let combined = brokers.min(5);
+    let voters: Vec<String> = if controllers == 0 {
+        (0..combined)
+            .map(|at| format!("{}@127.0.0.1:{}", at + 1, port_of(at) + 1))
+            .collect()
+    } else {
+        (0..controllers)
+            .map(|at| {
+                let port = port_of(brokers + at) + 1;
+                format!("{}@127.0.0.1:{port}", FIRST_CONTROLLER_ID + at)
+            })
+            .collect()
+    };
+    let sets = parse_sets(&arguments.sets)?;
+    let mut nodes = Vec::new();
+    for at in 0..brokers {
+        let is_controller = controllers == 0 && at < combined;
+        let mut settings = broker_settings(at + 1, port_of(at), is_controller, brokers);
+        if let Some(rack) = arguments
+            .racks
+            .get(at as usize % arguments.racks.len().max(1))
+        {
+            settings.insert("broker.rack".into(), rack.clone());
+        }
+        nodes.push(NodePlan {
+            id: at + 1,
+            port: Some(port_of(at)),
+            settings,
+        });
+    }
+    for at in 0..controllers {
+        nodes.push(NodePlan {
+            id: FIRST_CONTROLLER_ID + at,
+            port: None,
+            settings: controller_settings(port_of(brokers + at) + 1),
+        });
+    }
+    for node in &mut nodes {
+        let own = folder.join(format!("node{}", node.id));
+        let common = [
+            ("node.id", node.id.to_string()),
+            ("controller.quorum.voters", voters.join(",")),
+            ("controller.listener.names", "CONTROLLER".into()),
+            ("log.dirs", own.join("data").display().to_string()),
+        ];
+        node.settings
+            .extend(common.map(|(key, value)| (key.to_owned(), value)));
+        node.settings.extend(sets.clone());
+    }
+    let bootstrap = (0..brokers)
+        .map(|at| format!("127.0.0.1:{}", port_of(at)))
+        .collect();
+    if nodes.is_empty() {
+        bail!("no nodes");
+    }
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(Plan {
+        nodes,
+        bootstrap,
+        folder: folder.to_path_buf(),
+    })
+}
+
+fn broker_settings(id: i32, port: u16, is_controller: bool, brokers: i32) -> Settings {
+    let plaintext = format!("PLAINTEXT://127.0.0.1:{port}");
+    let (roles, listeners) = if is_controller {
+        let controller = format!("CONTROLLER://127.0.0.1:{}", port + 1);
+        ("broker,controller", format!("{plaintext},{controller}"))
+    } else {
+        ("broker", plaintext.clone())
+    };
+    let replicas = brokers.min(3).to_string();
+    BTreeMap::from(
+        [
+            ("node.id", id.to_string()),
+            ("process.roles", roles.to_owned()),
+            ("listeners", listeners),
+            ("advertised.listeners", plaintext),
+            (
+                "listener.security.protocol.map",
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".into(),
+            ),
+            ("default.replication.factor", replicas.clone()),
+            ("offsets.topic.replication.factor", replicas.clone()),
+            ("transaction.state.log.replication.factor", replicas),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    )
+}
+
+fn controller_settings(port: u16) -> Settings {
+    BTreeMap::from(
+        [
+            ("process.roles", "controller".to_owned()),
+            ("listeners", format!("CONTROLLER://127.0.0.1:{port}")),
+            (
+                "listener.security.protocol.map",
+                "CONTROLLER:PLAINTEXT".into(),
+            ),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    )
+}

@@ -1,0 +1,7 @@
+//! Real clusters: every node a child process with real sockets, files and signals.
+
+mod cluster;
+mod process;
+
+pub use cluster::{Cluster, ClusterBuilder, NodeId};
+pub use process::{NodeProcess, find_binary, free_ports};
