@@ -311,14 +311,19 @@ impl<S: QuorumStorage> QuorumNode<S> {
         let last_index = self.raw.raft.raft_log.last_index();
         match message.get_msg_type() {
             // A leader that remembers more than this log has: the disk was lost or replaced. The
-            // core would panic; instead nothing is committed until the log was filled again.
+            // core would panic; instead the leader is told, and nothing is committed until then.
             MessageType::MsgHeartbeat if message.commit > last_index => {
+                self.confess_loss(&message, last_index);
                 message.commit = self.raw.raft.raft_log.committed;
             }
             MessageType::MsgAppendResponse if message.reject => {
                 self.forget_lost_progress(&message);
             }
-            MessageType::MsgAppendResponse if message.index > last_index && term == self.term() => {
+            MessageType::MsgAppendResponse
+                if message.index > last_index
+                    && term == self.term()
+                    && self.raw.raft.state == StateRole::Leader =>
+            {
                 return Err(QuorumError::BadMessage(format!(
                     "{from} acknowledges {} but the log ends at {last_index}",
                     message.index
@@ -332,6 +337,25 @@ impl<S: QuorumStorage> QuorumNode<S> {
         }
         self.after_input(now);
         Ok(())
+    }
+
+    /// Rejects what the leader `heartbeat` came from believes to be here.
+    fn confess_loss(&mut self, heartbeat: &Message, last_index: u64) {
+        let raft = &mut self.raw.raft;
+        if heartbeat.term < raft.term {
+            return;
+        }
+        tracing::error!(last_index, known = heartbeat.commit, "this log lost acknowledged entries");
+        let mut rejection = Message::default();
+        rejection.set_msg_type(MessageType::MsgAppendResponse);
+        rejection.from = raft.id;
+        rejection.to = heartbeat.from;
+        rejection.term = heartbeat.term;
+        rejection.index = heartbeat.commit;
+        rejection.reject = true;
+        rejection.reject_hint = last_index;
+        rejection.log_term = raft.raft_log.term(last_index).unwrap_or(0);
+        raft.msgs.push(rejection);
     }
 
     /// A follower that rejects below what it once acknowledged has lost its disk. Believing less of
