@@ -28,7 +28,7 @@ use crate::quorum::{
 use crate::records::{
     MetadataRecord, MetadataSnapshot, RecordDecodeError, decode_batch, encode_batch,
 };
-use crate::state::{ControllerConfig, ControllerState, RequestContext};
+use crate::state::{ControllerConfig, ControllerState, RequestContext, is_served};
 
 pub use sink::{CollectedEffects, MetadataRead, NodeSink, NodeStatus, Reply, ReplyToken};
 
@@ -216,6 +216,11 @@ impl<S: QuorumStorage> ControllerNode<S> {
         if let RequestBody::DescribeQuorum(request) = body {
             let response = self.describe_quorum(request, api_version, now);
             self.park(token, response.into(), false);
+            return;
+        }
+        if !is_served(body.api_key()) {
+            let refusal = Reply::Failed(ErrorCode::UnsupportedVersion);
+            self.replies.push((token, refusal));
             return;
         }
         let Some((state, _)) = &mut self.active else { return };

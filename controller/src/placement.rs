@@ -148,7 +148,7 @@ impl Racks {
     fn place(&mut self, replication_factor: usize, rng: &mut StdRng) -> Vec<NodeId> {
         if self.unfenced_count > 1
             && self.partition > 0
-            && self.partition % self.unfenced_count == 0
+            && self.partition.is_multiple_of(self.unfenced_count)
         {
             self.redraw(rng);
         }

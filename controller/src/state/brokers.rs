@@ -130,6 +130,10 @@ impl ControllerState {
         }
         self.contacts
             .set_metadata_offset(id, Offset(request.current_metadata_offset));
+        if next == BrokerControlState::ShutdownNow {
+            // This process is gone; the next one need not wait for a session to end.
+            self.contacts.forget(id);
+        }
         BrokerHeartbeatResponse {
             is_caught_up: request.current_metadata_offset >= request.broker_epoch,
             is_fenced: matches!(

@@ -133,7 +133,12 @@ impl ControllerState {
         let replicas = without(&partition.replicas, &partition.adding_replicas);
         let isr = without(&partition.isr, &partition.adding_replicas);
         let would_lose = isr.is_empty();
-        if replicas.is_empty() || would_lose && !self.is_unclean_election_enabled(topic) {
+        // Without any of the ISR, only an unclean election among the old replicas could go back.
+        let could_elect = self.is_unclean_election_enabled(topic)
+            && replicas
+                .iter()
+                .any(|replica| self.image.is_active(*replica));
+        if replicas.is_empty() || would_lose && !could_elect {
             return Err(ApiError::new(
                 ErrorCode::InvalidReplicaAssignment,
                 format!(

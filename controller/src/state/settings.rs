@@ -131,8 +131,8 @@ pub fn default_features() -> Vec<FeatureSupport> {
 
 /// The `metadata.version` level of Kafka 3.3-IV3, the lowest a 4.x broker works with.
 pub const METADATA_VERSION_MIN: i16 = 7;
-/// The `metadata.version` level of new clusters.
-pub const METADATA_VERSION: i16 = 30;
+/// The `metadata.version` level of new clusters: that of Kafka 4.4.
+pub const METADATA_VERSION: i16 = 33;
 
 /// Who asks, as the broker that took the request saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,228 @@
+//! Dynamic configs, with the errors Kafka 4.4 gives (asked of a running one).
+
+use protocol::messages::{
+    AlterConfigsRequest, IncrementalAlterConfigsRequest, UpdateFeaturesRequest,
+    alter_configs_request, incremental_alter_configs_request as incremental,
+    update_features_request::FeatureUpdateKey,
+};
+
+use super::*;
+
+const TOPIC_TYPE: i8 = 2;
+const BROKER_TYPE: i8 = 4;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
+
+/// One step of one key; the error and its text.
+pub(super) fn alter(
+    cluster: &mut Cluster,
+    resource_type: i8,
+    name: &str,
+    key: &str,
+    config_operation: i8,
+    value: Option<&str>,
+) -> (i16, String) {
+    let config = incremental::AlterableConfig {
+        name: key.into(),
+        config_operation,
+        value: value.map(str::to_owned),
+        ..Default::default()
+    };
+    let resource = incremental::AlterConfigsResource {
+        resource_type,
+        resource_name: name.into(),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = IncrementalAlterConfigsRequest {
+        resources: vec![resource],
+        ..Default::default()
+    };
+    let response = cluster.ask(1, request).responses.remove(0);
+    (
+        response.error_code,
+        response.error_message.unwrap_or_default(),
+    )
+}
+
+fn of_topic(cluster: &Cluster, key: &str) -> Option<String> {
+    let configs = cluster.follower.configs(&ConfigResource::topic(TOPIC))?;
+    configs.get(key).cloned()
+}
+
+#[test]
+fn a_topic_s_keys_are_set_and_deleted_one_by_one() {
+    let mut cluster = Cluster::with_topic();
+    let mut step = |operation, value| {
+        alter(
+            &mut cluster,
+            TOPIC_TYPE,
+            TOPIC,
+            "retention.ms",
+            operation,
+            value,
+        )
+        .0
+    };
+    assert_eq!(step(SET, Some("1000")), 0);
+    assert_eq!(step(SET, Some("abc")), 40);
+    assert_eq!(step(SET, None), 42);
+    assert_eq!(step(9, Some("1")), 42);
+    assert_eq!(of_topic(&cluster, "retention.ms").as_deref(), Some("1000"));
+    assert_eq!(
+        alter(
+            &mut cluster,
+            TOPIC_TYPE,
+            TOPIC,
+            "retention.ms",
+            DELETE,
+            None
+        )
+        .0,
+        0
+    );
+    assert_eq!(of_topic(&cluster, "retention.ms"), None);
+    assert_eq!(
+        alter(
+            &mut cluster,
+            TOPIC_TYPE,
+            TOPIC,
+            "retention.ms",
+            DELETE,
+            None
+        )
+        .0,
+        0
+    );
+    assert_eq!(
+        alter(&mut cluster, TOPIC_TYPE, TOPIC, "foo", SET, Some("1")).0,
+        40
+    );
+    assert_eq!(
+        alter(
+            &mut cluster,
+            TOPIC_TYPE,
+            "nope",
+            "retention.ms",
+            SET,
+            Some("1")
+        )
+        .0,
+        3
+    );
+}
+
+#[test]
+fn lists_grow_from_their_default_and_shrink_to_nothing() {
+    let mut cluster = Cluster::with_topic();
+    let mut step = |operation, value: &str| {
+        let key = "cleanup.policy";
+        let outcome = alter(&mut cluster, TOPIC_TYPE, TOPIC, key, operation, Some(value));
+        (outcome.0, of_topic(&cluster, key).unwrap_or_default())
+    };
+    assert_eq!(step(APPEND, "compact"), (0, "delete,compact".into()));
+    assert_eq!(step(APPEND, "compact"), (0, "delete,compact".into()));
+    assert_eq!(step(APPEND, "foo"), (40, "delete,compact".into()));
+    assert_eq!(step(SUBTRACT, "delete"), (0, "compact".into()));
+    assert_eq!(step(SUBTRACT, "compact"), (0, String::new()));
+    let (code, text) = alter(
+        &mut cluster,
+        TOPIC_TYPE,
+        TOPIC,
+        "retention.ms",
+        APPEND,
+        Some("1"),
+    );
+    assert_eq!(code, 40);
+    assert_eq!(
+        text,
+        "Can't APPEND to key retention.ms because its type is not LIST."
+    );
+}
+
+#[test]
+fn broker_keys_change_only_where_they_can() {
+    let mut cluster = Cluster::of(&[1]);
+    let mut set = |name: &str, key: &str, value: &str| {
+        alter(&mut cluster, BROKER_TYPE, name, key, SET, Some(value))
+    };
+    assert_eq!(set("1", "log.retention.ms", "60000").0, 0);
+    assert_eq!(set("", "log.retention.ms", "60000").0, 0);
+    assert_eq!(set("", "foo.bar", "x").0, 0);
+    let (code, text) = set("1", "broker.rack", "x");
+    assert_eq!(
+        (code, text.as_str()),
+        (42, "Cannot update these configs dynamically: [broker.rack]")
+    );
+    assert_eq!(set("", "ssl.keystore.type", "JKS").0, 42);
+    assert_eq!(set("1", "ssl.keystore.type", "JKS").0, 0);
+    assert_eq!(set("1", "min.insync.replicas", "0").0, 42);
+    assert_eq!(set("9", "log.retention.ms", "1").0, 102);
+    assert_eq!(set("abc", "log.retention.ms", "1").0, 42);
+    let default = cluster
+        .follower
+        .configs(&ConfigResource::default_broker())
+        .unwrap();
+    assert_eq!(
+        default.get("log.retention.ms").map(String::as_str),
+        Some("60000")
+    );
+}
+
+#[test]
+fn the_older_request_replaces_the_whole_set() {
+    let mut cluster = Cluster::of(&[1, 2]);
+    cluster.create(&[&[1, 2]], &[("retention.ms", "1"), ("segment.ms", "2")]);
+    let mut replace = |key: &str, value: &str, validate_only| {
+        let config = alter_configs_request::AlterableConfig {
+            name: key.into(),
+            value: Some(value.into()),
+            ..Default::default()
+        };
+        let resource = alter_configs_request::AlterConfigsResource {
+            resource_type: TOPIC_TYPE,
+            resource_name: TOPIC.into(),
+            configs: vec![config],
+            ..Default::default()
+        };
+        let resources = vec![resource];
+        let request = AlterConfigsRequest {
+            resources,
+            validate_only,
+            ..Default::default()
+        };
+        cluster.ask(2, request).responses[0].error_code
+    };
+    assert_eq!(replace("retention.ms", "x", false), 40);
+    assert_eq!(replace("retention.ms", "5", true), 0);
+    assert_eq!(replace("retention.ms", "7", false), 0);
+    assert_eq!(of_topic(&cluster, "retention.ms").as_deref(), Some("7"));
+    assert_eq!(of_topic(&cluster, "segment.ms"), None);
+}
+
+#[test]
+fn feature_levels_outside_the_supported_range_are_refused() {
+    let mut cluster = Cluster::of(&[1]);
+    let mut update = |feature: &str, level: i16, upgrade_type: i8| {
+        let update = FeatureUpdateKey {
+            feature: feature.into(),
+            max_version_level: level,
+            upgrade_type,
+            ..Default::default()
+        };
+        let request = UpdateFeaturesRequest {
+            feature_updates: vec![update],
+            ..Default::default()
+        };
+        cluster.ask(2, request).error_code
+    };
+    assert_eq!(update("nope", 1, 1), 95);
+    assert_eq!(update("metadata.version", METADATA_VERSION + 1, 1), 95);
+    assert_eq!(update("metadata.version", METADATA_VERSION - 1, 1), 95);
+    assert_eq!(update("metadata.version", METADATA_VERSION - 1, 2), 0);
+    assert_eq!(update("eligible.leader.replicas.version", 1, 1), 95);
+    let level = cluster.follower.features().get("metadata.version");
+    assert_eq!(level, Some(&(METADATA_VERSION - 1)));
+}
