@@ -102,10 +102,12 @@ impl FetcherCore {
         let asked = FetchPoint {
             fetch_offset: sent.fetch_offset,
             leader_epoch: sent.current_leader_epoch,
+            last_fetched_epoch: sent.last_fetched_epoch,
         };
         let current = state.is_ready_for_fetch().then_some(FetchPoint {
             fetch_offset: state.fetch_offset,
             leader_epoch: state.leader_epoch,
+            last_fetched_epoch: state.last_fetched_epoch,
         });
         is_answer_current(asked, current)
     }

@@ -3,7 +3,7 @@
 //!
 //! | answer | step | rule |
 //! |---|---|---|
-//! | for another offset or epoch than the fetcher has now | drop it whole | T10 |
+//! | for another offset or epochs than the fetcher has now | drop it whole | T10 |
 //! | error 1 | ask the leader's latest, then its earliest offset | T11 |
 //! | error 74 | stop until new metadata, if our epoch is still the one fenced | T09 |
 //! | error 75, 6, 3 and others | back off, try again | T09 |
@@ -23,6 +23,8 @@ pub struct FetchPoint {
     pub fetch_offset: Offset,
     /// The leader epoch it fetches under.
     pub leader_epoch: LeaderEpoch,
+    /// The epoch of the record below `fetch_offset`; [`LeaderEpoch::NONE`] for an empty log.
+    pub last_fetched_epoch: LeaderEpoch,
 }
 
 /// Where to cut the log, and whether the place where the logs part is reached with it.
@@ -78,7 +80,9 @@ pub struct FollowerLog<'a> {
 }
 
 /// Whether an answer belongs to the fetcher's present state (T10): it was asked for the very offset
-/// that is to be fetched next, under the same leader epoch. `current` is `None` when the partition is
+/// that is to be fetched next, under the same leader epoch, above a record of the same epoch. The last
+/// matters when the log was cut and grew back to the same offset meanwhile: equal offset and epoch
+/// below it mean an equal log (I1), so the answer then fits, whatever happened in between. `current` is `None` when the partition is
 /// not fetched any more, or not yet.
 pub fn is_answer_current(requested: FetchPoint, current: Option<FetchPoint>) -> bool {
     current == Some(requested)

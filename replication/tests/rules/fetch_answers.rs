@@ -39,6 +39,25 @@ fn t10_an_answer_from_before_a_new_epoch_is_dropped_whole() {
 }
 
 #[test]
+fn t10_an_answer_from_before_a_cut_is_dropped_when_the_log_has_grown_back_to_its_offset() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.produce(1, &[1]);
+    cluster.controller.isr = vec![2];
+    cluster.controller.elect(2);
+    cluster.publish_all();
+    cluster.produce(2, &[2]);
+    let early = cluster.request(1);
+    let late = cluster.serve(&early);
+    assert!(late.diverging.is_some());
+    cluster.catch_up(1);
+    assert_eq!((cluster.log_end(1), cluster.high_watermark(1)), (1, 1));
+    let point = cluster.request(1).point;
+    assert_eq!((point.fetch_offset, point.leader_epoch), (early.point.fetch_offset, 2.into()));
+    assert_eq!(cluster.apply(&early, &late), FetchAnswerStep::Drop);
+    assert_eq!(cluster.log_end(1), 1, "the committed record stays");
+}
+
+#[test]
 fn t10_an_answer_to_a_fetcher_that_leads_or_stopped_is_dropped() {
     let mut cluster = Cluster::new(2, 1);
     cluster.produce(1, &[1]);

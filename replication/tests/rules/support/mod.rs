@@ -57,12 +57,21 @@ pub struct Node {
     pub fetching: bool,
 }
 
+impl Node {
+    fn fetch_point(&self) -> FetchPoint {
+        FetchPoint {
+            fetch_offset: Offset(self.log.end()),
+            leader_epoch: self.state.leader_epoch(),
+            last_fetched_epoch: self.log.epochs.latest_epoch().unwrap_or(LeaderEpoch::NONE),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
     pub replica: i32,
     pub to: i32,
     pub point: FetchPoint,
-    pub last_fetched_epoch: Option<LeaderEpoch>,
     pub log_start: Offset,
     pub broker_epoch: BrokerEpoch,
 }
@@ -207,11 +216,7 @@ impl Cluster {
         FetchRequest {
             replica: id,
             to: node.state.leader().get(),
-            point: FetchPoint {
-                fetch_offset: Offset(node.log.end()),
-                leader_epoch: node.state.leader_epoch(),
-            },
-            last_fetched_epoch: node.log.epochs.latest_epoch(),
+            point: node.fetch_point(),
             log_start: Offset(node.log.start),
             broker_epoch: BrokerEpoch(node.directory.local_epoch),
         }
@@ -245,7 +250,7 @@ impl Cluster {
         match node.state.check_fetch_offset(
             &node.log.epochs,
             &facts,
-            request.last_fetched_epoch,
+            Some(request.point.last_fetched_epoch),
             offset,
         ) {
             Err(error) => return refused(error),
@@ -276,10 +281,7 @@ impl Cluster {
     pub fn apply(&mut self, request: &FetchRequest, reply: &FetchReply) -> FetchAnswerStep {
         let id = request.replica;
         let node = self.node_mut(id);
-        let current = node.fetching.then(|| FetchPoint {
-            fetch_offset: Offset(node.log.end()),
-            leader_epoch: node.state.leader_epoch(),
-        });
+        let current = node.fetching.then(|| node.fetch_point());
         let log = FollowerLog {
             epochs: &node.log.epochs,
             log_end: Offset(node.log.end()),
