@@ -267,15 +267,17 @@ impl<S: QuorumStorage> QuorumNode<S> {
         update: &mut QuorumUpdate,
     ) -> Result<(), QuorumError> {
         let storage = &mut self.raw.raft.mut_store().inner;
+        let stored = storage.hard_state();
         if let Some(state) = ready.hs()
-            && ready.must_sync()
+            && (state.term, state.vote) != (stored.term, stored.vote)
         {
             // The vote first: an entry of an epoch that is not on disk must not be there before it.
-            storage.set_hard_state(HardState {
-                term: state.term,
-                vote: state.vote,
-                commit: state.commit.min(storage.last_index()),
-            })?;
+            // And it must not call committed what is only about to be written: a crash in between
+            // would leave another leader's entries under that name.
+            let written = ready.entries().first().map_or(state.commit, |entry| entry.index - 1);
+            let is_replaced = !ready.snapshot().is_empty();
+            let commit = if is_replaced { stored.commit } else { state.commit.min(written) };
+            storage.set_hard_state(HardState { term: state.term, vote: state.vote, commit })?;
         }
         if !ready.snapshot().is_empty() {
             let metadata = ready.snapshot().get_metadata();
