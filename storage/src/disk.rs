@@ -57,6 +57,19 @@ pub trait Disk: Clone + Debug + Send + Sync + 'static {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Whether a file or folder of that name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// The room on the volume that holds `path`; `None` for a disk without bounds.
+    fn space(&self, _path: &Path) -> io::Result<Option<DiskSpace>> {
+        Ok(None)
+    }
+}
+
+/// The size of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskSpace {
+    /// Bytes that it holds, full and empty.
+    pub total_bytes: i64,
+    /// Bytes that can still be written.
+    pub usable_bytes: i64,
 }
 
 /// An open file. Clones share the file; it stays readable when its name is removed.
@@ -157,6 +170,17 @@ impl Disk for RealDisk {
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         path.try_exists()
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Option<DiskSpace>> {
+        let volume = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| {
+            i64::try_from(blocks.saturating_mul(volume.f_frsize)).unwrap_or(i64::MAX)
+        };
+        Ok(Some(DiskSpace {
+            total_bytes: bytes(volume.f_blocks),
+            usable_bytes: bytes(volume.f_bavail),
+        }))
     }
 }
 

@@ -20,7 +20,7 @@ mod time_index;
 mod txn_index;
 
 pub use config::LogConfig;
-pub use disk::{DirEntry, Disk, DiskFile, OpenMode, RealDisk, RealFile};
+pub use disk::{DirEntry, Disk, DiskFile, DiskSpace, OpenMode, RealDisk, RealFile};
 pub use error::{LogError, Result};
 pub use log::{
     AppendInfo, BatchTimestamp, FetchDataInfo, FlushTicket, LeaderAppend, LeaderAppendOptions, Log,

@@ -1,0 +1,148 @@
+//! CreateTopics, and the topics that come to be because somebody asked for them.
+//!
+//! A client's CreateTopics goes to the controller, and its answer back: the topics are committed then.
+//! This broker may hear of them a moment later; a client that asks Metadata in between gets
+//! UNKNOWN_TOPIC_OR_PARTITION and tries again, as with Kafka. Versions: 4 lets the defaults choose
+//! (-1); 5 answers with configs; 7 with topic ids; the controller follows them.
+//!
+//! Automatic creation (from Metadata and FindCoordinator) is sent and not waited for; a topic is asked
+//! for once at a time. Ordinary topics get this broker's `num.partitions` and
+//! `default.replication.factor`; the coordinators' topics their own settings, whatever
+//! `auto.create.topics.enable` says when a coordinator needs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
+use protocol::{ErrorCode, RequestBody, ResponseBody};
+use storage::Disk;
+
+use super::forward;
+use crate::core::host::CallError;
+use crate::core::{BrokerCore, CallContext, Responder};
+
+/// Where consumer groups keep their offsets.
+pub(super) const GROUP_TOPIC: &str = "__consumer_offsets";
+/// Where transactions keep their state.
+pub(super) const TRANSACTION_TOPIC: &str = "__transaction_state";
+/// The version in which a broker asks for topics itself.
+const OWN_VERSION: i16 = 7;
+/// The longest name, so that the names of a partition's folders fit.
+const MAX_NAME_LENGTH: usize = 249;
+
+pub(super) fn handle<D: Disk>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    request: CreateTopicsRequest,
+    reply: Responder,
+) {
+    forward::to_controller(core, context.api_version, request.into(), reply);
+}
+
+/// Whether a topic may have this name: letters, digits, dots, dashes and underscores, at most 249, and
+/// neither `.` nor `..`.
+pub(super) fn is_valid_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX_NAME_LENGTH).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name.bytes().all(is_allowed)
+}
+
+/// Asks the controller for topics that are missing, but for those that it is being asked for already.
+/// Does not wait; whoever wants to know asks Metadata again.
+pub(super) fn create_missing<D: Disk>(core: &Arc<BrokerCore<D>>, names: &[String]) {
+    let mut wanted: Vec<String> = Vec::new();
+    {
+        let mut creating = core.creating_topics.lock();
+        for name in names {
+            if is_valid_name(name) && creating.insert(name.clone()) {
+                wanted.push(name.clone());
+            }
+        }
+    }
+    if wanted.is_empty() {
+        return;
+    }
+    let timeout = core.config.request_timeout;
+    let request = CreateTopicsRequest {
+        topics: wanted.iter().map(|name| creatable(core, name)).collect(),
+        timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+        ..CreateTopicsRequest::default()
+    };
+    let creating = core.creating_topics.clone();
+    let on_answer = Box::new(move |answer: Result<ResponseBody, CallError>| {
+        {
+            let mut creating = creating.lock();
+            for name in &wanted {
+                creating.remove(name);
+            }
+        }
+        note(&wanted, answer);
+    });
+    let body = RequestBody::CreateTopics(request);
+    core.host.controller.call(OWN_VERSION, body, timeout.max(Duration::from_millis(1)), on_answer);
+}
+
+fn note(wanted: &[String], answer: Result<ResponseBody, CallError>) {
+    let response: CreateTopicsResponse = match answer {
+        Ok(ResponseBody::CreateTopics(response)) => response,
+        Ok(_) => return tracing::error!(?wanted, "the controller answered another question"),
+        Err(error) => return tracing::warn!(?wanted, %error, "topics were not created"),
+    };
+    for topic in response.topics {
+        match ErrorCode::from_code(topic.error_code) {
+            ErrorCode::None => tracing::info!(topic = topic.name, "topic created on demand"),
+            ErrorCode::TopicAlreadyExists => {}
+            error => tracing::warn!(
+                topic = topic.name,
+                error = error.kafka_name(),
+                message = topic.error_message,
+                "topic was not created on demand"
+            ),
+        }
+    }
+}
+
+fn creatable<D: Disk>(core: &BrokerCore<D>, name: &str) -> CreatableTopic {
+    let config = &core.config;
+    let broker_value = |key: &str| super::describe_configs::broker_value(core, key);
+    let (num_partitions, replication_factor, configs) = match name {
+        GROUP_TOPIC => (
+            config.offsets_topic_partitions,
+            config.offsets_topic_replication_factor,
+            vec![
+                ("cleanup.policy", Some("compact".to_owned())),
+                ("compression.type", Some("producer".to_owned())),
+                ("segment.bytes", broker_value("offsets.topic.segment.bytes")),
+            ],
+        ),
+        TRANSACTION_TOPIC => (
+            config.transaction_topic_partitions,
+            config.transaction_topic_replication_factor,
+            vec![
+                ("cleanup.policy", Some("compact".to_owned())),
+                ("compression.type", Some("uncompressed".to_owned())),
+                ("min.insync.replicas", broker_value("transaction.state.log.min.isr")),
+                ("segment.bytes", broker_value("transaction.state.log.segment.bytes")),
+                ("unclean.leader.election.enable", Some("false".to_owned())),
+            ],
+        ),
+        _ => (config.num_partitions, config.default_replication_factor, Vec::new()),
+    };
+    let configs = configs.into_iter().filter_map(|(key, value)| {
+        Some(CreatableTopicConfig {
+            name: key.to_owned(),
+            value: Some(value?),
+            ..CreatableTopicConfig::default()
+        })
+    });
+    CreatableTopic {
+        name: name.to_owned(),
+        num_partitions,
+        replication_factor,
+        configs: configs.collect(),
+        ..CreatableTopic::default()
+    }
+}

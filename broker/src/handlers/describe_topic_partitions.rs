@@ -1,0 +1,173 @@
+//! DescribeTopicPartitions (KIP-966): topics with their partitions, page by page.
+//!
+//! Topics come in the order of their names, each once; a request without topics means all. A page holds
+//! at most the smaller of the request's limit and `max.request.partition.size.limit` partitions, and at
+//! least one; the cursor of the answer says where the next page begins. Topics that do not exist are
+//! told when they were asked for by name. Version 0 only. Eligible leader replicas are off: both lists
+//! are empty.
+
+use std::collections::BTreeSet;
+
+use controller::{PartitionImage, TopicImage};
+use protocol::messages::describe_topic_partitions_request::Cursor as AskedCursor;
+use protocol::messages::describe_topic_partitions_response::{
+    Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
+};
+use protocol::messages::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
+use protocol::{ErrorCode, NodeId};
+use storage::Disk;
+
+use super::operations;
+use super::produce::INTERNAL_TOPICS;
+use crate::core::directory::Directory;
+use crate::core::{BrokerCore, CallContext};
+
+pub(super) fn handle<D: Disk>(
+    core: &BrokerCore<D>,
+    context: &CallContext,
+    request: &DescribeTopicPartitionsRequest,
+) -> DescribeTopicPartitionsResponse {
+    let directory = core.directory();
+    let from = request.cursor.as_ref();
+    if from.is_some_and(|cursor| cursor.partition_index < 0) {
+        return all_refused(request, ErrorCode::InvalidRequest);
+    }
+    let limit = request.response_partition_limit.min(core.config.max_request_partitions).max(1);
+    let is_all = request.topics.is_empty();
+    let names = wanted_names(&directory, request, from);
+    let mut page = Page {
+        directory: &directory,
+        listener: &context.listener,
+        left: usize::try_from(limit).unwrap_or(1),
+        response: DescribeTopicPartitionsResponse::default(),
+    };
+    for name in names {
+        let first = match from {
+            Some(cursor) if cursor.topic_name == name => cursor.partition_index,
+            _ => 0,
+        };
+        let is_full = match directory.image.topic_by_name(&name) {
+            _ if page.left == 0 => page.end_at(&name, 0),
+            Some(topic) => page.add(topic, first),
+            None if is_all => false,
+            None => page.add_missing(&name),
+        };
+        if is_full {
+            break;
+        }
+    }
+    page.response
+}
+
+/// The names to describe, in order, those before the cursor left out.
+fn wanted_names(
+    directory: &Directory,
+    request: &DescribeTopicPartitionsRequest,
+    from: Option<&AskedCursor>,
+) -> BTreeSet<String> {
+    let first = from.map_or("", |cursor| cursor.topic_name.as_str());
+    let is_due = |name: &String| name.as_str() >= first;
+    if request.topics.is_empty() {
+        let all = directory.image.topics_by_name().map(|topic| topic.name.to_string());
+        all.filter(is_due).collect()
+    } else {
+        request.topics.iter().map(|topic| topic.name.clone()).filter(is_due).collect()
+    }
+}
+
+/// The answer to a request that makes no sense: the same error for each topic asked for.
+fn all_refused(
+    request: &DescribeTopicPartitionsRequest,
+    error: ErrorCode,
+) -> DescribeTopicPartitionsResponse {
+    let topics = request.topics.iter().map(|topic| DescribeTopicPartitionsResponseTopic {
+        error_code: error.code(),
+        name: Some(topic.name.clone()),
+        ..DescribeTopicPartitionsResponseTopic::default()
+    });
+    DescribeTopicPartitionsResponse {
+        topics: topics.collect(),
+        ..DescribeTopicPartitionsResponse::default()
+    }
+}
+
+/// A page being filled.
+struct Page<'a> {
+    directory: &'a Directory,
+    listener: &'a str,
+    left: usize,
+    response: DescribeTopicPartitionsResponse,
+}
+
+impl Page<'_> {
+    /// Adds partitions of `topic` from `first` on; whether the page ends within the topic.
+    fn add(&mut self, topic: &TopicImage, first: i32) -> bool {
+        let mut rest = topic.partitions.range(first..);
+        let partitions: Vec<_> = rest
+            .by_ref()
+            .take(self.left)
+            .map(|(index, image)| describe(self.directory, self.listener, *index, image))
+            .collect();
+        self.left -= partitions.len();
+        self.response.topics.push(DescribeTopicPartitionsResponseTopic {
+            name: Some(topic.name.to_string()),
+            topic_id: topic.id,
+            is_internal: INTERNAL_TOPICS.contains(&topic.name.as_ref()),
+            partitions,
+            topic_authorized_operations: operations::TOPIC,
+            ..DescribeTopicPartitionsResponseTopic::default()
+        });
+        match rest.next() {
+            Some((index, _)) => self.end_at(&topic.name, *index),
+            None => false,
+        }
+    }
+
+    fn add_missing(&mut self, name: &str) -> bool {
+        let error = if super::create_topics::is_valid_name(name) {
+            ErrorCode::UnknownTopicOrPartition
+        } else {
+            ErrorCode::InvalidTopicException
+        };
+        self.response.topics.push(DescribeTopicPartitionsResponseTopic {
+            error_code: error.code(),
+            name: Some(name.to_owned()),
+            is_internal: INTERNAL_TOPICS.contains(&name),
+            topic_authorized_operations: operations::TOPIC,
+            ..DescribeTopicPartitionsResponseTopic::default()
+        });
+        false
+    }
+
+    /// The next page begins there.
+    fn end_at(&mut self, topic: &str, partition: i32) -> bool {
+        self.response.next_cursor = Some(Cursor {
+            topic_name: topic.to_owned(),
+            partition_index: partition,
+            ..Cursor::default()
+        });
+        true
+    }
+}
+
+fn describe(
+    directory: &Directory,
+    listener: &str,
+    index: i32,
+    image: &PartitionImage,
+) -> DescribeTopicPartitionsResponsePartition {
+    let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect::<Vec<i32>>();
+    let is_reachable = |node: NodeId| directory.endpoint(node, listener).is_some();
+    let offline = image.replicas.iter().copied().filter(|replica| !is_reachable(*replica));
+    DescribeTopicPartitionsResponsePartition {
+        partition_index: index,
+        leader_id: if is_reachable(image.leader) { image.leader.get() } else { -1 },
+        leader_epoch: image.leader_epoch.get(),
+        replica_nodes: ids(&image.replicas),
+        isr_nodes: ids(&image.isr),
+        eligible_leader_replicas: Some(Vec::new()),
+        last_known_elr: Some(Vec::new()),
+        offline_replicas: offline.map(NodeId::get).collect(),
+        ..DescribeTopicPartitionsResponsePartition::default()
+    }
+}

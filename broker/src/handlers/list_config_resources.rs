@@ -1,0 +1,82 @@
+//! ListConfigResources (KIP-1142; version 0 is KIP-714's list of client metrics subscriptions).
+//!
+//! Version 0 lists client metrics subscriptions, of which there are none. Version 1 takes types, all of
+//! them when it names none: topics, brokers, client metrics and groups, the last two by their dynamic
+//! configs. A type that does not exist is UNSUPPORTED_VERSION. Loggers (8) are a known type and have no
+//! entries: their levels are not for requests to see or change.
+
+use controller::ConfigResourceType;
+use protocol::messages::list_config_resources_response::ConfigResource;
+use protocol::messages::{ListConfigResourcesRequest, ListConfigResourcesResponse};
+use protocol::ErrorCode;
+use storage::Disk;
+
+use crate::core::{BrokerCore, CallContext};
+
+/// In the order of the answer.
+const ALL: [ConfigResourceType; 5] = [
+    ConfigResourceType::Group,
+    ConfigResourceType::ClientMetrics,
+    ConfigResourceType::BrokerLogger,
+    ConfigResourceType::Broker,
+    ConfigResourceType::Topic,
+];
+
+pub(super) fn handle<D: Disk>(
+    core: &BrokerCore<D>,
+    context: &CallContext,
+    request: &ListConfigResourcesRequest,
+) -> ListConfigResourcesResponse {
+    let wanted = match wanted_types(context.api_version, &request.resource_types) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            return ListConfigResourcesResponse {
+                error_code: error.code(),
+                ..ListConfigResourcesResponse::default()
+            };
+        }
+    };
+    let config_resources = wanted.into_iter().flat_map(|kind| {
+        names(core, &context.listener, kind).into_iter().map(move |name| ConfigResource {
+            resource_name: name,
+            resource_type: kind.code(),
+            ..ConfigResource::default()
+        })
+    });
+    ListConfigResourcesResponse {
+        config_resources: config_resources.collect(),
+        ..ListConfigResourcesResponse::default()
+    }
+}
+
+fn wanted_types(version: i16, asked: &[i8]) -> Result<Vec<ConfigResourceType>, ErrorCode> {
+    if version == 0 {
+        return Ok(vec![ConfigResourceType::ClientMetrics]);
+    }
+    let known = |code: &i8| ConfigResourceType::from_code(*code).is_some();
+    if !asked.iter().all(known) {
+        return Err(ErrorCode::UnsupportedVersion);
+    }
+    let is_wanted = |kind: &ConfigResourceType| asked.is_empty() || asked.contains(&kind.code());
+    Ok(ALL.into_iter().filter(is_wanted).collect())
+}
+
+fn names<D: Disk>(core: &BrokerCore<D>, listener: &str, kind: ConfigResourceType) -> Vec<String> {
+    let image = &core.directory().image;
+    match kind {
+        ConfigResourceType::Topic => {
+            image.topics_by_name().map(|topic| topic.name.to_string()).collect()
+        }
+        ConfigResourceType::Broker => image
+            .brokers()
+            .filter(|broker| !broker.fenced && broker.listener(listener).is_some())
+            .map(|broker| broker.id.to_string())
+            .collect(),
+        ConfigResourceType::BrokerLogger => Vec::new(),
+        ConfigResourceType::ClientMetrics | ConfigResourceType::Group => image
+            .config_resources()
+            .filter(|(resource, _)| resource.kind == kind)
+            .map(|(resource, _)| resource.name.to_string())
+            .collect(),
+    }
+}
