@@ -239,6 +239,9 @@ impl<S: QuorumStorage> ControllerNode<S> {
         }
         match self.quorum.propose(encode_batch(records), now) {
             Ok(index) => {
+                let decided = self.active.as_ref().map(|(state, _)| state.image().offset());
+                let decided = decided.map(Offset::get);
+                assert_eq!(decided, Some(index as i64), "a batch is numbered as it is stored");
                 self.working_index = index;
                 Ok(())
             }
@@ -411,9 +414,7 @@ impl<S: QuorumStorage> ControllerNode<S> {
         let entries = if from == 0 { None } else { self.quorum.read_committed(from, max_bytes)? };
         match entries {
             Some(entries) => Ok(MetadataRead::Batches(entries)),
-            None if self.committed.offset() == Offset::ZERO => {
-                Ok(MetadataRead::Batches(Vec::new()))
-            }
+            None if self.committed.offset() < Offset(1) => Ok(MetadataRead::Batches(Vec::new())),
             None => Ok(MetadataRead::Snapshot {
                 offset: self.committed.offset(),
                 epoch: self.committed.epoch(),

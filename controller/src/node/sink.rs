@@ -13,7 +13,8 @@ use crate::records::MetadataRecord;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplyToken(pub u64);
 
-/// What became of a request.
+/// What became of a request. Answers are by far the most frequent, so they are not boxed.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// The answer; all it rests on is committed.
@@ -55,7 +56,7 @@ pub struct NodeStatus {
     pub leader: Option<NodeId>,
     /// The epoch it is in.
     pub epoch: i32,
-    /// The last offset committed and applied here; 0 for none.
+    /// The last offset committed and applied here; -1 for none.
     pub high_watermark: Offset,
     /// Whether it decides.
     pub is_active: bool,

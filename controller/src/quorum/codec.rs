@@ -57,19 +57,21 @@ pub(super) fn decode(bytes: Bytes, me: u64, voters: &[u64]) -> Result<Message, Q
     let Some(kind) = message_type(wire.kind) else {
         return Err(QuorumError::BadMessage(format!("kind {} is not for peers", wire.kind)));
     };
-    let mut message = Message::default();
-    message.set_msg_type(kind);
-    message.to = wire.to;
-    message.from = wire.from;
-    message.term = wire.term;
-    message.log_term = wire.log_term;
-    message.index = wire.index;
-    message.commit = wire.commit;
-    message.commit_term = wire.commit_term;
-    message.request_snapshot = wire.request_snapshot;
-    message.reject = wire.reject;
-    message.reject_hint = wire.reject_hint;
-    message.context = wire.context;
+    let mut message = Message {
+        msg_type: kind,
+        to: wire.to,
+        from: wire.from,
+        term: wire.term,
+        log_term: wire.log_term,
+        index: wire.index,
+        commit: wire.commit,
+        commit_term: wire.commit_term,
+        request_snapshot: wire.request_snapshot,
+        reject: wire.reject,
+        reject_hint: wire.reject_hint,
+        context: wire.context,
+        ..Default::default()
+    };
     let entries: Vec<_> = wire
         .entries
         .into_iter()
@@ -87,8 +89,7 @@ pub(super) fn decode(bytes: Bytes, me: u64, voters: &[u64]) -> Result<Message, Q
 fn to_raft_snapshot(wire: RaftSnapshot, voters: &[u64]) -> Snapshot {
     let mut conf_state = ConfState::default();
     conf_state.set_voters(voters.to_vec());
-    let mut snapshot = Snapshot::default();
-    snapshot.data = wire.data;
+    let mut snapshot = Snapshot { data: wire.data, ..Default::default() };
     let metadata = snapshot.mut_metadata();
     metadata.index = wire.index;
     metadata.term = wire.term;

@@ -211,11 +211,13 @@ fn other(error: QuorumError) -> raft::Error {
 impl<S: QuorumStorage> raft::Storage for RaftStorage<S> {
     fn initial_state(&self) -> raft::Result<RaftState> {
         let stored = self.inner.hard_state();
-        let mut hard_state = raft::eraftpb::HardState::default();
-        hard_state.term = stored.term;
-        hard_state.vote = stored.vote;
-        // What a snapshot contains is committed, whatever the lazily written hint says.
-        hard_state.commit = stored.commit.max(self.inner.snapshot_position().0);
+        let hard_state = raft::eraftpb::HardState {
+            term: stored.term,
+            vote: stored.vote,
+            // What a snapshot contains is committed, whatever the lazily written hint says.
+            commit: stored.commit.max(self.inner.snapshot_position().0),
+            ..Default::default()
+        };
         Ok(RaftState::new(hard_state, self.conf_state()))
     }
 
@@ -259,8 +261,7 @@ impl<S: QuorumStorage> raft::Storage for RaftStorage<S> {
         // An unreadable snapshot is reported when it is next written or opened; here the peer waits.
         match self.inner.snapshot() {
             Ok(Some(snapshot)) if snapshot.index >= request_index => {
-                let mut message = RaftSnapshot::default();
-                message.data = snapshot.data.to_vec().into();
+                let mut message = RaftSnapshot { data: snapshot.data, ..Default::default() };
                 let metadata = message.mut_metadata();
                 metadata.index = snapshot.index;
                 metadata.term = snapshot.term;
@@ -273,11 +274,7 @@ impl<S: QuorumStorage> raft::Storage for RaftStorage<S> {
 }
 
 pub(super) fn to_raft_entry(entry: LogEntry) -> Entry {
-    let mut message = Entry::default();
-    message.index = entry.index;
-    message.term = entry.term;
-    message.data = entry.data;
-    message
+    Entry { index: entry.index, term: entry.term, data: entry.data, ..Default::default() }
 }
 
 pub(super) fn from_raft_entry(entry: Entry) -> LogEntry {

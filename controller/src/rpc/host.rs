@@ -173,6 +173,12 @@ impl ControllerHandle {
         self.status.clone()
     }
 
+    /// Waits until the controller has stopped.
+    pub async fn stopped(&self) {
+        let mut status = self.status.clone();
+        while status.changed().await.is_ok() {}
+    }
+
     /// Hands in a quorum message; drops it when the controller is behind.
     pub(crate) fn offer(&self, input: Input) {
         if let Err(TrySendError::Full(_)) = self.inputs.try_send(input) {

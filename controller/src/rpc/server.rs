@@ -82,7 +82,14 @@ impl Control for Service {
         let mut frames = request.into_inner();
         let mut assembled: Vec<u8> = Vec::new();
         let mut is_known = false;
-        while let Some(frame) = frames.message().await? {
+        let mut stopped = std::pin::pin!(self.handle.stopped());
+        loop {
+            // A stopped controller's streams end with it, so that its peers look for the next one.
+            let frame = tokio::select! {
+                frame = frames.message() => frame?,
+                () = &mut stopped => return Err(Status::unavailable("the controller stopped")),
+            };
+            let Some(frame) = frame else { break };
             if !is_known {
                 self.check_cluster(&frame.cluster_id)?;
                 is_known = true;

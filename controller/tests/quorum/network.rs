@@ -182,7 +182,11 @@ impl<S: QuorumStorage> Network<S> {
     pub fn isolate(&mut self, id: NodeId, cut: bool) {
         for other in self.voters.clone() {
             for pair in [(id, other), (other, id)] {
-                if cut { self.cut.insert(pair) } else { self.cut.remove(&pair) };
+                if cut {
+                    self.cut.insert(pair)
+                } else {
+                    self.cut.remove(&pair)
+                };
             }
         }
     }
