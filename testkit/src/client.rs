@@ -255,8 +255,8 @@ pub fn read_batches(bytes: Bytes, from: i64, records: &mut Vec<ReadRecord>) -> R
         let view = batch.view();
         view.check_crc()?;
         let header = view.header();
-        if !header.attributes.is_control() {
-            for record in view.records(&mut buffer, ReadLimits::default())? {
+        if !header.attributes().is_control() {
+            for record in view.records(&mut buffer, ReadLimits::default().batch_bytes)? {
                 let record = record?;
                 if record.offset.get() >= from {
                     records.push(ReadRecord {

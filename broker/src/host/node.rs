@@ -18,7 +18,7 @@ use fetcher::host::ConnectionConfig;
 use protocol::{BrokerEpoch, NodeId, Offset, Uuid};
 use rand::RngCore;
 use replication::trace::{NoTrace, TraceSink};
-use storage::{Identity, RealDisk, checkpoint};
+use storage::{Identity, LogDir, RealDisk, checkpoint};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -135,6 +135,7 @@ impl Node {
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
         let clock = MonotonicClock::start();
+        claim_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
             Some(start_controller(&config, &options.cluster_id, clock).await?)
         } else {
@@ -184,6 +185,27 @@ impl Node {
     }
 }
 
+/// Makes every directory this node's own, or learns that it is somebody else's, before anything is
+/// written to any of them: an empty one is formatted.
+fn claim_dirs(config: &BrokerConfig, cluster_id: &str) -> Result<(), StartError> {
+    let identity =
+        Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id };
+    let mut dirs = config.log.dirs.clone();
+    if !dirs.contains(&config.log.metadata_dir) {
+        dirs.push(config.log.metadata_dir.clone());
+    }
+    for dir in dirs {
+        LogDir::open(&RealDisk, &dir, &identity, new_uuid()).map_err(StartupError::from)?;
+    }
+    Ok(())
+}
+
+fn new_uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    rand::rng().fill_bytes(&mut bytes);
+    Uuid(bytes)
+}
+
 async fn start_controller(
     config: &BrokerConfig,
     cluster_id: &str,
@@ -200,17 +222,18 @@ async fn start_controller(
         .await
         .map_err(|source| StartError::ControllerListen { address, source })?;
     let voters: Vec<NodeId> = config.quorum.voters.iter().map(|voter| voter.id).collect();
-    let mut random = rand::rng();
+    // Drawn before the first wait: the generator belongs to one thread.
+    let (quorum_seed, state_seed) = (rand::rng().next_u64(), rand::rng().next_u64());
     let quorum = QuorumConfig {
         election_timeout: config.quorum.election_timeout,
         fetch_timeout: config.quorum.fetch_timeout,
-        seed: random.next_u64(),
+        seed: quorum_seed,
         ..QuorumConfig::new(config.node_id, voters)
     };
     let state = ControllerConfig::from_properties(
         cluster_id,
         config.node_id,
-        random.next_u64(),
+        state_seed,
         &config.properties,
     )
     .map_err(|error| StartError::Properties(error.to_string()))?;
@@ -343,12 +366,6 @@ fn open_core(
     host: Host,
     listeners: Vec<AdvertisedListener>,
 ) -> Result<Arc<BrokerCore<RealDisk>>, StartError> {
-    let mut random = rand::rng();
-    let mut new_uuid = || {
-        let mut bytes = [0; 16];
-        random.fill_bytes(&mut bytes);
-        Uuid(bytes)
-    };
     let new_directory_ids: Vec<Uuid> = config.log.dirs.iter().map(|_| new_uuid()).collect();
     let incarnation = new_uuid();
     let previous_broker_epoch = previous_epoch(config);

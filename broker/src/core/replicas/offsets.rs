@@ -2,7 +2,7 @@
 
 use protocol::{ErrorCode, LeaderEpoch, Offset, TopicPartition, Uuid};
 use replication::PartitionError;
-use replication::partition::{FetchIsolation, FetchReader};
+use replication::partition::FetchIsolation;
 use storage::{Disk, LogError};
 
 use super::append::log_error_code;
@@ -203,13 +203,4 @@ fn epoch_at<D: Disk>(replica: &Replica<D>, offset: Offset) -> LeaderEpoch {
     let entries = replica.log.epochs().entries();
     let at = entries.partition_point(|entry| entry.start_offset <= offset);
     at.checked_sub(1).map_or(LeaderEpoch::NONE, |at| entries[at].epoch)
-}
-
-/// Who asks, by the replica id of the request: -1 a consumer, -2 a debugging one, else a follower.
-pub fn reader_of(replica_id: i32) -> FetchReader {
-    if replica_id >= 0 {
-        FetchReader::Replica(protocol::NodeId(replica_id))
-    } else {
-        FetchReader::Consumer
-    }
 }
