@@ -9,8 +9,10 @@
 //! | a logger | refused: log levels are not for requests to see or change |
 //!
 //! Keys that Kafka calls internal are told when they are set. Values of passwords, and of keys that
-//! nobody knows, are never told. A null list of keys means all. Versions: 1 sources and synonyms; 3 types
+//! nobody knows, are never told. A null or empty list of keys means all. Versions: 1 sources and synonyms; 3 types
 //! and, when asked for, documentation (ours: what a key takes and whether Highwater acts on it).
+
+use std::collections::BTreeMap;
 
 use controller::config::{
     ConfigCatalogue, ConfigDef, ConfigLayers, ConfigResource, ConfigResourceType, ConfigScope,
@@ -50,10 +52,12 @@ pub(super) fn handle<D: Disk>(
     };
     let results = request.resources.iter().map(|resource| {
         let (refusal, mut configs) = match describer.describe(resource) {
-            Ok(configs) => ((ErrorCode::None, None), configs),
+            Ok(configs) => ((ErrorCode::None, Some(String::new())), configs),
             Err(refusal) => (refusal, Vec::new()),
         };
-        if let Some(keys) = &resource.configuration_keys {
+        if let Some(keys) = &resource.configuration_keys
+            && !keys.is_empty()
+        {
             configs.retain(|config| keys.contains(&config.name));
         }
         DescribeConfigsResult {
@@ -134,7 +138,14 @@ impl Describer<'_> {
         let layers = layers(self.directory, self.node, self.static_configs);
         let is_set = |def: &ConfigDef| own.is_some_and(|own| own.contains_key(def.name));
         let shown = ConfigCatalogue::topic().iter().filter(|def| !def.internal || is_set(def));
-        Ok(shown.map(|def| self.entry(def, layers.topic_config(def, own), false)).collect())
+        let described = shown.map(|def| {
+            let mut effective = layers.topic_config(def, own);
+            if let Some(first) = def.fallbacks.first() {
+                drop_indirect(&mut effective, first.key, is_set(def));
+            }
+            self.entry(def, effective, false)
+        });
+        Ok(described.collect())
     }
 
     fn broker(&self, name: &str) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
@@ -152,11 +163,11 @@ impl Describer<'_> {
         let catalogue = ConfigCatalogue::broker();
         let known = catalogue.iter().filter(|def| !def.internal || is_set(def));
         let known = known.map(|def| {
-            let read_only = !def.is_dynamic();
-            self.entry(def, layers.broker_config(def), read_only)
+            let effective = broker_config(&layers, def);
+            self.entry(def, effective, !def.is_dynamic())
         });
-        let unknown = self.static_configs.keys().filter(|key| catalogue.get(key).is_none());
-        let unknown = unknown.map(|key| self.unknown_entry(key, ConfigSource::StaticBroker));
+        let unknown = unknown_keys(&layers);
+        let unknown = unknown.into_iter().map(|(key, sources)| self.unknown_entry(key, &sources));
         Ok(known.chain(unknown).collect())
     }
 
@@ -175,7 +186,7 @@ impl Describer<'_> {
                 });
                 self.entry(def, effective, !def.is_dynamic())
             }
-            None => self.unknown_entry(key, ConfigSource::DynamicDefaultBroker),
+            None => self.unknown_entry(key, &[ConfigSource::DynamicDefaultBroker]),
         })
         .collect()
     }
@@ -229,23 +240,69 @@ impl Describer<'_> {
         }
     }
 
-    /// A key that is not in the catalogue: nobody knows whether its value is a secret.
-    fn unknown_entry(&self, key: &str, source: ConfigSource) -> DescribeConfigsResourceResult {
-        let synonym = DescribeConfigsSynonym {
+    /// A key that is not in the catalogue: nobody knows whether its value is a secret. `sources` are
+    /// the layers that have it, the strongest first.
+    fn unknown_entry(&self, key: &str, sources: &[ConfigSource]) -> DescribeConfigsResourceResult {
+        let synonyms = sources.iter().map(|source| DescribeConfigsSynonym {
             name: key.to_owned(),
+            value: None,
             source: source.code(),
             ..DescribeConfigsSynonym::default()
-        };
+        });
         DescribeConfigsResourceResult {
             name: key.to_owned(),
+            value: None,
             read_only: true,
-            config_source: source.code(),
+            config_source: sources.first().map_or(-1, |source| source.code()),
             is_sensitive: true,
-            synonyms: if self.with_synonyms { vec![synonym] } else { Vec::new() },
+            synonyms: if self.with_synonyms { synonyms.collect() } else { Vec::new() },
             config_type: UNKNOWN_TYPE,
+            documentation: None,
             ..DescribeConfigsResourceResult::default()
         }
     }
+}
+
+/// A broker key in force. One that leads a topic key's fallbacks (`log.retention.ms`) shows what it
+/// stands before (`log.retention.hours`) among its synonyms; its value is its own.
+fn broker_config(layers: &ConfigLayers<'_>, def: &ConfigDef) -> EffectiveConfig {
+    let mut effective = layers.broker_config(def);
+    let leads = |topic: &&ConfigDef| {
+        topic.fallbacks.len() > 1 && topic.fallbacks.first().is_some_and(|own| own.key == def.name)
+    };
+    if let Some(topic) = ConfigCatalogue::topic().iter().find(leads) {
+        effective.synonyms = layers.topic_config(topic, None).synonyms;
+        drop_indirect(&mut effective, def.name, false);
+    }
+    effective
+}
+
+/// Kafka shows the keys that `first` stands before only below a value of `first` itself: a topic whose
+/// retention comes from `log.retention.hours` alone has no synonyms, and its source is the default.
+fn drop_indirect(effective: &mut EffectiveConfig, first: &str, keep_own: bool) {
+    let own = usize::from(keep_own);
+    let fallbacks = effective.synonyms.iter().skip(own);
+    let indirect = fallbacks.take_while(|synonym| synonym.name != first).count();
+    effective.synonyms.drain(own..own + indirect);
+    effective.source =
+        effective.synonyms.first().map_or(ConfigSource::Default, |synonym| synonym.source);
+}
+
+/// Keys of a broker's layers that are not in the catalogue, with the layers that have them.
+fn unknown_keys<'a>(layers: &ConfigLayers<'a>) -> BTreeMap<&'a str, Vec<ConfigSource>> {
+    let mut found: BTreeMap<&str, Vec<ConfigSource>> = BTreeMap::new();
+    for (layer, source) in [
+        (layers.dynamic_broker, ConfigSource::DynamicBroker),
+        (layers.dynamic_default, ConfigSource::DynamicDefaultBroker),
+        (layers.static_broker, ConfigSource::StaticBroker),
+    ] {
+        for key in layer.into_iter().flat_map(BTreeMap::keys) {
+            if ConfigCatalogue::broker().get(key).is_none() {
+                found.entry(key).or_default().push(source);
+            }
+        }
+    }
+    found
 }
 
 fn invalid(message: String) -> Refusal {

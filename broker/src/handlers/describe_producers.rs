@@ -1,13 +1,14 @@
 //! DescribeProducers (KIP-664): the producers that a partition remembers here, leader or follower.
 //!
 //! A partition of which this broker is no replica is NOT_LEADER_OR_FOLLOWER, one that does not exist
-//! UNKNOWN_TOPIC_OR_PARTITION. Version 0 only.
+//! UNKNOWN_TOPIC_OR_PARTITION, a name that no topic can have INVALID_TOPIC_EXCEPTION. Version 0
+//! only.
 
 use protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
 use protocol::messages::{DescribeProducersRequest, DescribeProducersResponse};
-use protocol::{TopicPartition, Uuid};
+use protocol::{ErrorCode, TopicPartition, Uuid};
 use storage::Disk;
 
 use crate::core::BrokerCore;
@@ -33,15 +34,12 @@ pub(super) fn handle<D: Disk>(
 }
 
 fn describe<D: Disk>(core: &BrokerCore<D>, name: &TopicPartition) -> PartitionResponse {
+    if !super::create_topics::is_valid_name(&name.topic) {
+        return refused(name, ErrorCode::InvalidTopicException);
+    }
     let partition = match core.replicas.partition(name, Uuid::ZERO) {
         Ok(partition) => partition,
-        Err(missing) => {
-            return PartitionResponse {
-                partition_index: name.partition,
-                error_code: missing.code().code(),
-                ..PartitionResponse::default()
-            };
-        }
+        Err(missing) => return refused(name, missing.code()),
     };
     let replica = partition.lock();
     let producers = replica.log.producers().active_producers().map(|producer| ProducerState {
@@ -56,6 +54,14 @@ fn describe<D: Disk>(core: &BrokerCore<D>, name: &TopicPartition) -> PartitionRe
     PartitionResponse {
         partition_index: name.partition,
         active_producers: producers.collect(),
+        ..PartitionResponse::default()
+    }
+}
+
+fn refused(name: &TopicPartition, error: ErrorCode) -> PartitionResponse {
+    PartitionResponse {
+        partition_index: name.partition,
+        error_code: error.code(),
         ..PartitionResponse::default()
     }
 }

@@ -3,7 +3,7 @@
 //! Topics come in the order of their names, each once; a request without topics means all. A page holds
 //! at most the smaller of the request's limit and `max.request.partition.size.limit` partitions, and at
 //! least one; the cursor of the answer says where the next page begins. Topics that do not exist are
-//! told when they were asked for by name. Version 0 only. Eligible leader replicas are off: both lists
+//! told when they were asked for by name; a cursor at a topic that was not asked for is 42. Version 0 only. Eligible leader replicas are off: both lists
 //! are empty.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub(super) fn handle<D: Disk>(
 ) -> DescribeTopicPartitionsResponse {
     let directory = core.directory();
     let from = request.cursor.as_ref();
-    if from.is_some_and(|cursor| cursor.partition_index < 0) {
+    if from.is_some_and(|cursor| !is_cursor_of(request, cursor)) {
         return all_refused(request, ErrorCode::InvalidRequest);
     }
     let limit = request.response_partition_limit.min(core.config.max_request_partitions).max(1);
@@ -57,6 +57,12 @@ pub(super) fn handle<D: Disk>(
         }
     }
     page.response
+}
+
+/// A cursor names a partition, and one of the topics asked for if any are.
+fn is_cursor_of(request: &DescribeTopicPartitionsRequest, cursor: &AskedCursor) -> bool {
+    let is_asked = request.topics.iter().any(|topic| topic.name == cursor.topic_name);
+    cursor.partition_index >= 0 && (request.topics.is_empty() || is_asked)
 }
 
 /// The names to describe, in order, those before the cursor left out.

@@ -43,7 +43,7 @@ pub(super) fn handle<D: Disk>(
             ..FindCoordinatorResponse::default()
         }
     } else {
-        single(find(&request.key))
+        single(find(&request.key), context.api_version)
     };
     let is_asked = context.api_version < FIRST_BATCHED || !request.coordinator_keys.is_empty();
     if is_asked
@@ -109,9 +109,12 @@ fn by_key(key: &str, found: Found) -> Coordinator {
     }
 }
 
-fn single(found: Found) -> FindCoordinatorResponse {
+fn single(found: Found, version: i16) -> FindCoordinatorResponse {
+    // Version 0 has no message; later ones carry the error's name even when there is none, as Kafka's do.
+    let message = |error: ErrorCode| (version >= 1).then(|| error.kafka_name().to_owned());
     match found {
         Ok((node, host, port)) => FindCoordinatorResponse {
+            error_message: message(ErrorCode::None),
             node_id: node.get(),
             host: host.to_string(),
             port: i32::from(port),
@@ -119,6 +122,7 @@ fn single(found: Found) -> FindCoordinatorResponse {
         },
         Err(error) => FindCoordinatorResponse {
             error_code: error.code(),
+            error_message: message(error),
             node_id: -1,
             port: -1,
             ..FindCoordinatorResponse::default()

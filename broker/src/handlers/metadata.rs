@@ -1,9 +1,12 @@
 //! Metadata: brokers, topics, partitions, leaders, as this broker knows them.
 //!
 //! Versions: 0 takes no topics as all, 1 and above null as all and empty as none; 4 lets the client
-//! forbid automatic creation (older ones allow it); 10 gives topic ids; 12 takes them (an id or a null
-//! name in 10 or 11 is a mistake, 42); 13 has a top-level error.
+//! forbid automatic creation (older ones allow it); 8 authorized operations, those on the cluster only up
+//! to 10; 10 gives topic ids; 12 takes them (an id or a null name in 10 or 11 is a mistake: 42 for every
+//! topic, and nothing else in the answer); 13 has a top-level error. A topic asked for twice is answered
+//! once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use protocol::messages::metadata_request::MetadataRequestTopic;
@@ -15,6 +18,7 @@ use protocol::{ErrorCode, NodeId};
 use controller::{PartitionImage, TopicImage};
 use storage::Disk;
 
+use super::operations;
 use super::produce::INTERNAL_TOPICS;
 use crate::core::directory::Directory;
 use crate::core::{BrokerCore, CallContext, Responder};
@@ -28,71 +32,95 @@ pub(super) fn handle<D: Disk>(
     request: MetadataRequest,
     reply: Responder,
 ) {
+    let version = context.api_version;
+    if let Some(topics) = &request.topics
+        && version < FIRST_BY_ID
+        && topics.iter().any(|topic| !topic.topic_id.is_zero() || topic.name.is_none())
+    {
+        return super::answer(reply, all_refused(topics, ErrorCode::InvalidRequest));
+    }
     let directory = core.directory();
     let listener = context.listener.clone();
-    let version = context.api_version;
     let all = match &request.topics {
         None => true,
         Some(topics) => version == 0 && topics.is_empty(),
     };
-    let topics = if all {
+    let mut topics: Vec<MetadataResponseTopic> = if all {
         directory
             .image
             .topics_by_name()
             .map(|topic| describe(&directory, topic, &listener))
             .collect()
     } else {
-        let wanted = request.topics.unwrap_or_default();
         let mut missing = Vec::new();
-        let topics = wanted
-            .iter()
-            .map(|topic| look_up(&directory, topic, version, &listener, &mut missing))
-            .collect();
+        let mut seen = BTreeSet::new();
+        let wanted = request.topics.iter().flatten();
+        let wanted = wanted.filter(|topic| seen.insert((topic.topic_id, topic.name.as_deref())));
+        let topics =
+            wanted.map(|topic| look_up(&directory, topic, &listener, &mut missing)).collect();
         if core.config.auto_create_topics && request.allow_auto_topic_creation {
             super::create_topics::create_missing(core, &missing);
         }
         topics
     };
-    super::answer(reply, respond(core, &directory, &listener, topics));
+    if request.include_topic_authorized_operations {
+        for topic in topics.iter_mut().filter(|topic| topic.name.is_some()) {
+            topic.topic_authorized_operations = operations::TOPIC;
+        }
+    }
+    let mut response = respond(core, &directory, &listener, topics);
+    if request.include_cluster_authorized_operations {
+        response.cluster_authorized_operations = operations::CLUSTER;
+    }
+    super::answer(reply, response);
+}
+
+/// The answer to a request that makes no sense in its version.
+fn all_refused(topics: &[MetadataRequestTopic], error: ErrorCode) -> MetadataResponse {
+    let topics = topics.iter().map(|topic| MetadataResponseTopic {
+        error_code: error.code(),
+        // These versions cannot say that there is no name.
+        name: Some(topic.name.clone().unwrap_or_default()),
+        topic_id: topic.topic_id,
+        ..MetadataResponseTopic::default()
+    });
+    MetadataResponse {
+        topics: topics.collect(),
+        ..MetadataResponse::default()
+    }
 }
 
 fn look_up(
     directory: &Directory,
     wanted: &MetadataRequestTopic,
-    version: i16,
     listener: &str,
     missing: &mut Vec<String>,
 ) -> MetadataResponseTopic {
-    let refused = |error: ErrorCode| MetadataResponseTopic {
+    let refused = |error: ErrorCode, name: Option<String>| MetadataResponseTopic {
         error_code: error.code(),
-        name: wanted.name.clone(),
+        is_internal: name.as_deref().is_some_and(|name| INTERNAL_TOPICS.contains(&name)),
+        name,
         topic_id: wanted.topic_id,
         ..MetadataResponseTopic::default()
     };
-    let by_id = !wanted.topic_id.is_zero();
-    if version < FIRST_BY_ID && (by_id || wanted.name.is_none()) {
-        let mut topic = refused(ErrorCode::InvalidRequest);
-        // These versions cannot say that there is no name.
-        topic.name = Some(wanted.name.clone().unwrap_or_default());
-        return topic;
-    }
-    if by_id {
+    if !wanted.topic_id.is_zero() {
+        // The id decides, whatever name comes with it.
         return match directory.image.topic(wanted.topic_id) {
             Some(topic) => describe(directory, topic, listener),
-            None => refused(ErrorCode::UnknownTopicId),
+            None => refused(ErrorCode::UnknownTopicId, None),
         };
     }
     let Some(name) = &wanted.name else {
-        return refused(ErrorCode::InvalidRequest);
+        return refused(ErrorCode::InvalidRequest, None);
     };
     match directory.image.topic_by_name(name) {
         Some(topic) => describe(directory, topic, listener),
         None if !super::create_topics::is_valid_name(name) => {
-            refused(ErrorCode::InvalidTopicException)
+            refused(ErrorCode::InvalidTopicException, Some(name.clone()))
         }
         None => {
             missing.push(name.clone());
-            refused(ErrorCode::UnknownTopicOrPartition)
+            refused(ErrorCode::UnknownTopicOrPartition, Some(name.clone()))
         }
     }
 }

@@ -58,7 +58,7 @@ pub const SERVED: &[ApiKey] = &[
 
 /// Whether a broker serves this version of an API.
 pub fn serves(api_key: ApiKey, version: i16) -> bool {
-    SERVED.contains(&api_key) && api_key.valid_versions().contains(&version)
+    SERVED.contains(&api_key) && api_key.served_versions().contains(&version)
 }
 
 fn answer(reply: Responder, response: impl Into<ResponseBody>) {
