@@ -10,12 +10,19 @@ use testkit::client::Client;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits until each of `addresses` sees `brokers` live brokers; fails after `patience`.
-pub fn wait(addresses: &[String], brokers: usize, patience: Duration) -> Result<()> {
+/// Waits until each of `addresses` sees `brokers` live brokers; fails after `patience`, or when
+/// `still_hopeful` does.
+pub fn wait(
+    addresses: &[String],
+    brokers: usize,
+    patience: Duration,
+    mut still_hopeful: impl FnMut() -> Result<()>,
+) -> Result<()> {
     let deadline = Instant::now() + patience;
     for address in addresses {
         let mut client = None;
         loop {
+            still_hopeful()?;
             let seen = live_brokers(&mut client, address);
             if matches!(seen, Ok(count) if count >= brokers) {
                 break;

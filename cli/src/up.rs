@@ -109,9 +109,12 @@ pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Waits for [`ready::wait`] over all brokers.
-pub fn wait_until_ready(plan: &Plan) -> Result<()> {
-    ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE)
+/// Waits for [`ready::wait`] over all brokers, for as long as `still_hopeful` says.
+pub fn wait_until_ready(
+    plan: &Plan,
+    still_hopeful: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE, still_hopeful)
 }
 
 fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
@@ -133,7 +136,7 @@ fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
         }
         let addresses = plan.bootstrap.clone();
         let waiting = tokio::task::spawn_blocking(move || {
-            ready::wait(&addresses, addresses.len(), READY_PATIENCE)
+            ready::wait(&addresses, addresses.len(), READY_PATIENCE, || Ok(()))
         });
         tokio::select! {
             ready = waiting => {

@@ -52,6 +52,9 @@ pub(crate) enum FolderKind {
     Other,
 }
 
+/// Where a controller keeps the metadata quorum's log, in the first log directory or its own.
+pub const METADATA_FOLDER: &str = "__cluster_metadata-0";
+
 /// Tells from its name what a folder is.
 pub(crate) fn folder_kind(name: &str) -> FolderKind {
     if name.ends_with(DELETE_SUFFIX) {
@@ -62,6 +65,10 @@ pub(crate) fn folder_kind(name: &str) -> FolderKind {
     }
     if name.ends_with(STRAY_SUFFIX) {
         return FolderKind::Stray;
+    }
+    if name == METADATA_FOLDER {
+        // The controllers' own log lies beside the partitions and is none of them.
+        return FolderKind::Other;
     }
     match name.rsplit_once('-') {
         Some((topic, partition)) if !topic.is_empty() => match partition.parse::<u32>() {

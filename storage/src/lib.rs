@@ -22,6 +22,7 @@ mod txn_index;
 pub use config::LogConfig;
 pub use disk::{DirEntry, Disk, DiskFile, DiskSpace, OpenMode, RealDisk, RealFile};
 pub use error::{LogError, Result};
+pub use files::METADATA_FOLDER;
 pub use log::{
     AppendInfo, BatchTimestamp, FetchDataInfo, FlushTicket, LeaderAppend, LeaderAppendOptions, Log,
     OpenLog, TimestampAndOffset, remove_folder,

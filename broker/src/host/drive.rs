@@ -19,10 +19,9 @@ pub(super) async fn tick<D: Disk>(
     mut stopped: watch::Receiver<bool>,
 ) {
     while !*stopped.borrow() {
-        wake_up.take();
-        let next = core.on_tick();
+        wake_up.begin();
+        let next = wake_up.end(core.on_tick());
         let now = core.host.clock.now().monotonic;
-        let next = wake_up.earliest().map_or(next, |earlier| earlier.min(next));
         // Rounded up, so that a timer of whole milliseconds does not fire before the deadline.
         let pause = next.since(now) + Duration::from_micros(500);
         if next <= now {

@@ -51,47 +51,103 @@ impl ControllerLink for RealControllerLink {
 }
 
 /// When the core wants to be called next; moved forward from any thread.
+///
+/// A wish that is not earlier than the call that is planned already wakes nobody: every request that is
+/// parked brings a deadline, and nearly none of them is the earliest.
 #[derive(Debug)]
 pub(super) struct WakeUp {
-    earliest: parking_lot::Mutex<Option<Instant>>,
+    plan: parking_lot::Mutex<Plan>,
     notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    /// The next call, as planned, or the earliest wish since the call under way began.
+    earliest: Option<Instant>,
+    /// A call is under way; whoever makes it looks at the wishes when it ends.
+    calling: bool,
 }
 
 impl WakeUp {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            earliest: parking_lot::Mutex::new(None),
+            plan: parking_lot::Mutex::default(),
             notify: Notify::new(),
         })
     }
 
     /// The core wants to be called by `at`, perhaps earlier than it said before.
     pub(super) fn by(&self, at: Instant) {
-        let earlier = {
-            let mut earliest = self.earliest.lock();
-            let earlier = earliest.is_none_or(|known| at < known);
+        let wake = {
+            let mut plan = self.plan.lock();
+            let earlier = plan.earliest.is_none_or(|known| at < known);
             if earlier {
-                *earliest = Some(at);
+                plan.earliest = Some(at);
             }
-            earlier
+            earlier && !plan.calling
         };
-        if earlier {
+        if wake {
             self.notify.notify_one();
         }
     }
 
-    /// Begins a tick: what was asked for until now is being done.
-    pub(super) fn take(&self) {
-        *self.earliest.lock() = None;
+    /// Begins a call: what was asked for until now is being done.
+    pub(super) fn begin(&self) {
+        let mut plan = self.plan.lock();
+        plan.earliest = None;
+        plan.calling = true;
     }
 
-    /// Waits until the earliest wish changes.
+    /// Ends a call that wants the next one at `next`; gives when it is really due.
+    pub(super) fn end(&self, next: Instant) -> Instant {
+        let mut plan = self.plan.lock();
+        plan.calling = false;
+        let due = plan.earliest.map_or(next, |wish| wish.min(next));
+        plan.earliest = Some(due);
+        due
+    }
+
+    /// Waits until the next call is moved forward.
     pub(super) async fn changed(&self) {
         self.notify.notified().await;
     }
+}
 
-    /// The earliest wish.
-    pub(super) fn earliest(&self) -> Option<Instant> {
-        *self.earliest.lock()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    fn at(milliseconds: u64) -> Instant {
+        Instant(Duration::from_millis(milliseconds))
+    }
+
+    fn is_woken(wake_up: &WakeUp) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        pin!(wake_up.changed()).poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn only_a_wish_before_the_planned_call_wakes() {
+        let wake_up = WakeUp::new();
+        wake_up.begin();
+        assert_eq!(wake_up.end(at(100)), at(100));
+        wake_up.by(at(100));
+        wake_up.by(at(5000));
+        assert!(!is_woken(&wake_up));
+        wake_up.by(at(99));
+        assert!(is_woken(&wake_up));
+    }
+
+    #[test]
+    fn a_wish_during_a_call_is_kept_and_wakes_nobody() {
+        let wake_up = WakeUp::new();
+        wake_up.begin();
+        wake_up.by(at(50));
+        wake_up.by(at(70));
+        assert!(!is_woken(&wake_up));
+        assert_eq!(wake_up.end(at(100)), at(50));
     }
 }

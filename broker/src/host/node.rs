@@ -18,7 +18,7 @@ use fetcher::host::ConnectionConfig;
 use protocol::{BrokerEpoch, NodeId, Offset, Uuid};
 use rand::RngCore;
 use replication::trace::{NoTrace, TraceSink};
-use storage::{Identity, LogDir, RealDisk, checkpoint};
+use storage::{Identity, LogDir, METADATA_FOLDER, RealDisk, checkpoint};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -64,7 +64,7 @@ pub enum StartError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The controller's port is taken, or its address is none.
-    #[error("cannot listen on {address} for the controller: {source}")]
+    #[error("cannot listen on {address} for the controller")]
     ControllerListen {
         /// Where.
         address: String,
@@ -252,7 +252,7 @@ async fn start_controller(
     let host = HostConfig {
         cluster_id: cluster_id.to_owned(),
         node,
-        folder: config.log.metadata_dir.join("__cluster_metadata-0"),
+        folder: config.log.metadata_dir.join(METADATA_FOLDER),
         peers: peers(config),
         clock,
     };
