@@ -1,5 +1,6 @@
 //! Clusters for tests: real ones as child processes, simulated ones on one thread, and a plain client.
 
 pub mod client;
+pub mod invariants;
 pub mod real;
 pub mod sim;

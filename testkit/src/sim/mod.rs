@@ -1,7 +1,40 @@
-//! The simulated host: whole nodes over virtual time on one thread, from one seed.
+//! The simulated host: whole nodes (the broker's core, the controller's node, the fetchers) over
+//! virtual time on one thread from one seed, with an in-memory disk and network that crash, lose,
+//! delay and cut, and the invariants checked after every step.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `world.rs` | the queue of events, steps, questions and answers |
+//! | `deliver.rs` | what a node's host does with what comes in |
+//! | `node.rs`, `links.rs` | one node and what its core sees of the host |
+//! | `control.rs` | starting, stopping, breaking, single requests |
+//! | `network.rs`, `disk.rs`, `quorum_storage.rs`, `clock.rs`, `random.rs` | what nodes stand on |
+//! | `clients.rs` | producers and consumers |
+//! | `observe.rs`, `metadata_events.rs` | what the invariants and the trace get to see |
+//! | `query.rs` | what stories and tests ask of a cluster |
+//! | `run.rs` | random runs |
 
+mod clients;
+mod clock;
+mod control;
+mod deliver;
 pub mod disk;
+mod links;
+mod metadata_events;
+mod network;
+mod node;
+mod observe;
+mod query;
+mod quorum_storage;
 pub mod random;
+mod run;
+mod world;
 
-pub use disk::{CrashKind, SimDisk};
-pub use random::SimRandom;
+pub use clients::{ConsumerSettings, ProducerSettings, SimConsumer, SimProducer};
+pub use clock::{SimClock, VirtualTime};
+pub use links::{SimTrace, TraceEntry};
+pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Plane, RpcAnswer};
+pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode};
+pub use quorum_storage::SimQuorumStorage;
+pub use run::{Faults, RunPlan, RunReport};
+pub use world::{SimConfig, Simulation};

@@ -150,6 +150,8 @@ pub struct RunningNode {
     pub(super) serving: BTreeMap<u64, (Address, u64)>,
     pub(super) parked_reads: Vec<ParkedRead>,
     pub(super) stopping: bool,
+    /// The broker is closed; the process ends by then at the latest.
+    pub(super) closed_by: Option<Instant>,
 }
 
 /// A node, running or not.
@@ -250,6 +252,7 @@ impl SimNode {
             serving: BTreeMap::new(),
             parked_reads: Vec::new(),
             stopping: false,
+            closed_by: None,
         });
         Ok(())
     }

@@ -104,7 +104,6 @@ pub(super) struct Rpc {
     pub(super) from: Address,
     pub(super) from_life: u32,
     pub(super) to: NodeId,
-    pub(super) to_life: u32,
     pub(super) answer_kind: Kind,
     pub(super) purpose: Purpose,
 }
@@ -396,7 +395,6 @@ impl Simulation {
             from,
             from_life: life_of(from),
             to,
-            to_life: life_of(Address::Node(to)),
             answer_kind: request.answer_kind(),
             purpose,
         };

@@ -1,0 +1,1 @@
+//! Each invariant can fail: states made by hand that break one rule each.

@@ -1,0 +1,261 @@
+//! Simulated clients: producers and consumers as real ones behave (metadata, leaders, retries), each
+//! with one request at a time. What they learned goes to the invariants.
+
+mod consumer;
+mod producer;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::messages::metadata_request::MetadataRequestTopic;
+use protocol::messages::{MetadataRequest, MetadataResponse};
+use protocol::{LeaderEpoch, NodeId, Offset, RequestBody, ResponseBody, TopicIdPartition};
+use replication::time::Now;
+
+pub use consumer::{ConsumerSettings, SimConsumer};
+pub use producer::{ProducerSettings, SimProducer};
+
+use super::network::{Address, RpcAnswer, RpcRequest};
+use super::world::{Purpose, Simulation, WorldEvent};
+use crate::invariants::{ReadCheck, SendRecord};
+
+/// The client that sends single requests for stories.
+pub const RAW_CLIENT: u32 = 0;
+/// The version of Metadata that clients send.
+pub(super) const METADATA_VERSION: i16 = 12;
+/// How long clients wait for an answer beyond what the broker may hold it back.
+pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What a client wants.
+#[derive(Clone, Debug)]
+pub(super) enum Effect {
+    /// Send this and wait.
+    Send { to: NodeId, version: i16, body: RequestBody, timeout: Duration },
+    /// Wake it up after so long.
+    Sleep(Duration),
+    /// A write came to its end.
+    Sent(SendRecord),
+    /// An answer to a fetch.
+    Read {
+        consumer: (u32, u32),
+        high_watermark: Offset,
+        batch_bases: Vec<Offset>,
+        records: Vec<(Offset, Bytes)>,
+    },
+    /// An answer to "latest".
+    Latest(LeaderEpoch, Offset),
+    /// An offset that came from reading is out of range.
+    OutOfRange(Offset),
+}
+
+/// A client of the simulation.
+#[derive(Debug)]
+pub enum Client {
+    /// Writes.
+    Producer(SimProducer),
+    /// Reads.
+    Consumer(SimConsumer),
+}
+
+impl Client {
+    fn partition(&self) -> &TopicIdPartition {
+        match self {
+            Client::Producer(producer) => producer.partition(),
+            Client::Consumer(consumer) => consumer.partition(),
+        }
+    }
+
+    fn on_wake(&mut self, now: Now) -> Vec<Effect> {
+        match self {
+            Client::Producer(producer) => producer.on_wake(now),
+            Client::Consumer(consumer) => consumer.on_wake(),
+        }
+    }
+
+    fn on_answer(&mut self, answer: Option<ResponseBody>, now: Now) -> Vec<Effect> {
+        match self {
+            Client::Producer(producer) => producer.on_answer(answer, now),
+            Client::Consumer(consumer) => consumer.on_answer(answer),
+        }
+    }
+}
+
+/// Where a client believes the leader to be. The newest epoch wins: metadata of an older one, from a
+/// broker that lags behind, is ignored.
+#[derive(Clone, Debug)]
+pub(super) struct LeaderView {
+    partition: TopicIdPartition,
+    nodes: Vec<NodeId>,
+    next: usize,
+    leader: Option<NodeId>,
+    pub(super) epoch: LeaderEpoch,
+}
+
+impl LeaderView {
+    pub(super) fn new(partition: TopicIdPartition, nodes: &[NodeId], first: usize) -> Self {
+        Self {
+            partition,
+            nodes: nodes.to_vec(),
+            next: first,
+            leader: None,
+            epoch: LeaderEpoch::NONE,
+        }
+    }
+
+    pub(super) fn leader(&self) -> Option<NodeId> {
+        self.leader
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.leader = None;
+    }
+
+    /// Asks the next broker who leads.
+    pub(super) fn ask(&mut self) -> Effect {
+        let to = self.nodes[self.next % self.nodes.len()];
+        self.next += 1;
+        let topic = MetadataRequestTopic {
+            name: Some(self.partition.topic_partition.topic.to_string()),
+            ..MetadataRequestTopic::default()
+        };
+        let request = MetadataRequest { topics: Some(vec![topic]), ..MetadataRequest::default() };
+        Effect::Send { to, version: METADATA_VERSION, body: request.into(), timeout: PATIENCE }
+    }
+
+    /// Learns from an answer; false when there is no leader that is new enough.
+    pub(super) fn learn(&mut self, response: &MetadataResponse) -> bool {
+        let index = self.partition.topic_partition.partition;
+        let found = response
+            .topics
+            .iter()
+            .filter(|topic| topic.topic_id == self.partition.topic_id)
+            .flat_map(|topic| &topic.partitions)
+            .find(|partition| partition.partition_index == index);
+        let Some(found) = found else {
+            return false;
+        };
+        if found.leader_id < 0 || found.leader_epoch < self.epoch.get() {
+            return false;
+        }
+        self.leader = Some(NodeId(found.leader_id));
+        self.epoch = LeaderEpoch(found.leader_epoch);
+        true
+    }
+}
+
+impl Simulation {
+    /// Adds a producer, which starts at once; gives its number.
+    pub fn add_producer(&mut self, partition: TopicIdPartition, settings: ProducerSettings) -> u32 {
+        let id = self.clients.len() as u32 + 1;
+        let view = LeaderView::new(partition, &self.node_ids, id as usize);
+        self.clients.insert(id, Client::Producer(SimProducer::new(id, view, settings)));
+        self.schedule(self.now(), WorldEvent::ClientTimer { client: id });
+        id
+    }
+
+    /// Adds a consumer, which reads from offset 0 on; gives its number.
+    pub fn add_consumer(&mut self, partition: TopicIdPartition, settings: ConsumerSettings) -> u32 {
+        let id = self.clients.len() as u32 + 1;
+        let view = LeaderView::new(partition, &self.node_ids, id as usize);
+        self.clients.insert(id, Client::Consumer(SimConsumer::new(id, view, settings)));
+        self.schedule(self.now(), WorldEvent::ClientTimer { client: id });
+        id
+    }
+
+    /// A producer.
+    pub fn producer(&self, id: u32) -> Option<&SimProducer> {
+        match self.clients.get(&id) {
+            Some(Client::Producer(producer)) => Some(producer),
+            _ => None,
+        }
+    }
+
+    /// A consumer.
+    pub fn consumer(&self, id: u32) -> Option<&SimConsumer> {
+        match self.clients.get(&id) {
+            Some(Client::Consumer(consumer)) => Some(consumer),
+            _ => None,
+        }
+    }
+
+    /// Tells every producer to send nothing new.
+    pub fn quiesce_producers(&mut self) {
+        for client in self.clients.values_mut() {
+            if let Client::Producer(producer) = client {
+                producer.quiesce();
+            }
+        }
+    }
+
+    /// Whether every producer knows how all its writes ended.
+    pub fn producers_are_done(&self) -> bool {
+        self.clients.values().all(|client| match client {
+            Client::Producer(producer) => producer.is_done(),
+            Client::Consumer(_) => true,
+        })
+    }
+
+    pub(super) fn wake_client(&mut self, id: u32) {
+        let now = self.client_now();
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let effects = client.on_wake(now);
+        self.follow_client(id, effects);
+    }
+
+    pub(super) fn answer_client(&mut self, id: u32, answer: RpcAnswer) {
+        let now = self.client_now();
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let body = match answer {
+            RpcAnswer::Kafka(body) => Some(body),
+            _ => None,
+        };
+        let effects = client.on_answer(body, now);
+        self.follow_client(id, effects);
+    }
+
+    fn client_now(&self) -> Now {
+        super::clock::SimClock::new(self.time.clone()).read()
+    }
+
+    fn follow_client(&mut self, id: u32, effects: Vec<Effect>) {
+        let Some(partition) = self.clients.get(&id).map(|client| client.partition().clone()) else {
+            return;
+        };
+        for effect in effects {
+            match effect {
+                Effect::Send { to, version, body, timeout } => {
+                    let request = RpcRequest::Kafka { version, body };
+                    self.ask(Address::Client(id), to, request, Purpose::Client, timeout);
+                }
+                Effect::Sleep(duration) => {
+                    self.schedule(self.now() + duration, WorldEvent::ClientTimer { client: id });
+                }
+                Effect::Sent(send) => {
+                    if let crate::invariants::SendOutcome::Acked(base) = send.outcome
+                        && send.acks == -1
+                    {
+                        self.checker.on_acked(&partition, base, &send.values);
+                    }
+                    self.checker.on_send(send);
+                }
+                Effect::Read { consumer, high_watermark, batch_bases, records } => {
+                    let read = ReadCheck {
+                        consumer,
+                        high_watermark,
+                        batch_bases: &batch_bases,
+                        records: &records,
+                    };
+                    self.checker.on_read(&partition, &read);
+                }
+                Effect::Latest(epoch, offset) => {
+                    self.checker.on_latest_offset(id, &partition, epoch, offset);
+                }
+                Effect::OutOfRange(offset) => self.checker.on_out_of_range(&partition, offset),
+            }
+        }
+    }
+}

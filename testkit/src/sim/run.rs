@@ -1,0 +1,412 @@
+//! Random runs: clients under way while nodes crash, freeze and stop, links are cut and messages held
+//! and lost; then everything is healed, and the cluster has to come back to health with nothing lost
+//! (L1, I15).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use protocol::{ApiKey, NodeId, Offset};
+
+use super::clients::{ConsumerSettings, ProducerSettings};
+use super::disk::CrashKind;
+use super::network::{HoldId, Kind, Plane};
+use super::random::SimRandom;
+use super::world::{SimConfig, Simulation};
+use crate::invariants::FaultModel;
+
+/// Which faults a run may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// Processes that die and keep what they gave to the system.
+    pub crashes: bool,
+    /// Machines that die; one at a time, see [`FaultModel`].
+    pub lossy_crashes: bool,
+    /// Clean stops.
+    pub stops: bool,
+    /// Freezes.
+    pub freezes: bool,
+    /// Cuts, one way and both, of all messages or of the control plane.
+    pub cuts: bool,
+    /// Messages lost.
+    pub loss: bool,
+    /// Messages held back for a while.
+    pub holds: bool,
+    /// Wall clocks that jump.
+    pub clock_jumps: bool,
+}
+
+impl Faults {
+    /// All of them.
+    pub const ALL: Faults = Faults {
+        crashes: true,
+        lossy_crashes: true,
+        stops: true,
+        freezes: true,
+        cuts: true,
+        loss: true,
+        holds: true,
+        clock_jumps: true,
+    };
+}
+
+/// What a random run does.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// For how long faults happen, in virtual time.
+    pub duration: Duration,
+    /// The mean pause between two faults.
+    pub pause: Duration,
+    /// The faults.
+    pub faults: Faults,
+    /// Partitions of the topic.
+    pub partitions: i32,
+    /// How long the healed cluster may take.
+    pub patience: Duration,
+    /// min.insync.replicas; 0 to draw it.
+    pub min_isr: i32,
+    /// Whether unclean elections are allowed.
+    pub unclean: bool,
+}
+
+impl Default for RunPlan {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(6),
+            pause: Duration::from_millis(500),
+            faults: Faults::ALL,
+            partitions: 1,
+            patience: Duration::from_secs(40),
+            min_isr: 0,
+            unclean: false,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// The faults in order, in words.
+    pub faults: Vec<String>,
+    /// Records in the topic at the end.
+    pub records: usize,
+    /// Steps made.
+    pub steps: u64,
+    /// The trace.
+    pub trace: String,
+}
+
+/// A random run under way.
+struct Run {
+    simulation: Simulation,
+    random: SimRandom,
+    plan: RunPlan,
+    held: Vec<HoldId>,
+    done: Vec<String>,
+    /// A machine died and may still be in an ISR: nothing else may break.
+    recovering: Option<NodeId>,
+}
+
+const TOPIC: &str = "t";
+
+impl Simulation {
+    /// Runs a random plan from its seed.
+    ///
+    /// # Errors
+    /// A broken invariant, or no health after healing; with the seed, the faults and the last events.
+    pub fn random(seed: u64, plan: RunPlan) -> Result<RunReport> {
+        let mut random = SimRandom::new(seed ^ 0x5eed_5eed);
+        let min_isr = if plan.min_isr > 0 { plan.min_isr as u64 } else { random.between(1, 3) };
+        let mut config = SimConfig::new(seed)
+            .set("min.insync.replicas", min_isr)
+            .set("unclean.leader.election.enable", plan.unclean);
+        config.model = FaultModel {
+            unclean_elections: plan.unclean,
+            lossy_crashes: plan.faults.lossy_crashes,
+        };
+        let mut run = Run {
+            simulation: Simulation::new(config)?,
+            random,
+            plan,
+            held: Vec::new(),
+            done: Vec::new(),
+            recovering: None,
+        };
+        match run.play() {
+            Ok(report) => Ok(report),
+            Err(error) => {
+                let faults = run.done.join("\n  ");
+                Err(error.context(format!("seed {seed}; faults:\n  {faults}")))
+            }
+        }
+    }
+}
+
+impl Run {
+    fn play(&mut self) -> Result<RunReport> {
+        self.simulation.wait_until_all_live()?;
+        let replicas: [&[i32]; 3] = [&[1, 2, 3], &[2, 3, 1], &[3, 1, 2]];
+        let partitions = &replicas[..self.plan.partitions.clamp(1, 3) as usize];
+        self.simulation.create_topic(TOPIC, partitions, &[])?;
+        self.add_clients(partitions.len() as i32)?;
+        let end = self.simulation.now() + self.plan.duration;
+        while self.simulation.now() < end {
+            let pause = self.plan.pause.as_micros() as u64;
+            let pause = Duration::from_micros(self.random.between(pause / 10, pause * 2));
+            self.simulation.run_for(pause)?;
+            self.fault()?;
+        }
+        self.heal()?;
+        self.finish(partitions.len() as i32)
+    }
+
+    fn add_clients(&mut self, partitions: i32) -> Result<()> {
+        for index in 0..partitions {
+            let partition = self.simulation.partition_id(TOPIC, index)?;
+            let all = ProducerSettings { records: 2, ..ProducerSettings::default() };
+            self.simulation.add_producer(partition.clone(), all);
+            let one = ProducerSettings {
+                acks: *self.random.choose(&[1, -1, 0]).unwrap_or(&1),
+                idempotent: false,
+                retries: self.random.below(3) as u32,
+                ..ProducerSettings::default()
+            };
+            self.simulation.add_producer(partition.clone(), one);
+            self.simulation.add_consumer(partition, ConsumerSettings::default());
+        }
+        Ok(())
+    }
+
+    fn any_node(&mut self) -> NodeId {
+        let ids = self.simulation.node_ids().to_vec();
+        *self.random.choose(&ids).unwrap_or(&NodeId(1))
+    }
+
+    fn tell(&mut self, what: String) {
+        let at = self.simulation.now().0;
+        self.done.push(format!("{:>9.3} {what}", at.as_secs_f64()));
+    }
+
+    fn fault(&mut self) -> Result<()> {
+        if self.is_recovering() {
+            return self.mend();
+        }
+        // Mending is as likely as breaking, so that runs are neither idle nor dead.
+        if self.random.one_in(2) {
+            return self.mend();
+        }
+        let node = self.any_node();
+        let faults = self.plan.faults;
+        match self.random.below(8) {
+            0 if faults.crashes => self.crash(node),
+            1 if faults.lossy_crashes => self.crash_machine(node),
+            2 if faults.stops => self.stop(node),
+            3 if faults.freezes => {
+                self.tell(format!("freeze {node}"));
+                self.simulation.freeze(node);
+                Ok(())
+            }
+            4 if faults.cuts => {
+                self.cut(node);
+                Ok(())
+            }
+            5 if faults.loss => {
+                let per_mille = self.random.between(5, 60);
+                self.tell(format!("lose {per_mille} of 1000 messages"));
+                self.simulation.network.set_loss(per_mille);
+                Ok(())
+            }
+            6 if faults.holds => {
+                self.hold(node);
+                Ok(())
+            }
+            7 if faults.clock_jumps => {
+                let by = self.random.below(20_000) as i64 - 10_000;
+                self.tell(format!("clock of {node} jumps by {by} ms"));
+                self.simulation.jump_clock(node, by);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn crash(&mut self, node: NodeId) -> Result<()> {
+        if self.simulation.node(node).running().is_none() {
+            return Ok(());
+        }
+        self.tell(format!("crash {node}"));
+        self.simulation.crash(node, CrashKind::KeepPageCache)
+    }
+
+    /// Only in a whole cluster: without eligible leader replicas nothing more is promised.
+    fn crash_machine(&mut self, node: NodeId) -> Result<()> {
+        if !self.simulation.is_replicated_everywhere() || !self.simulation.network.is_whole() {
+            return Ok(());
+        }
+        self.tell(format!("power cut at {node}"));
+        self.recovering = Some(node);
+        self.simulation.crash(node, CrashKind::LoseUnsynced)
+    }
+
+    /// Whether a machine that lost data may still be elected, or the cluster is not whole after it.
+    fn is_recovering(&mut self) -> bool {
+        if let Some(node) = self.recovering
+            && self.simulation.node(node).running().is_some()
+            && self.simulation.is_replicated_everywhere()
+        {
+            self.recovering = None;
+        }
+        self.recovering.is_some()
+    }
+
+    fn stop(&mut self, node: NodeId) -> Result<()> {
+        if !self.simulation.node(node).is_responsive() {
+            return Ok(());
+        }
+        self.tell(format!("stop {node}"));
+        self.simulation.stop(node)
+    }
+
+    fn cut(&mut self, node: NodeId) {
+        let other = self.any_node();
+        let plane = *self.random.choose(&[Plane::All, Plane::Control, Plane::Data]).unwrap_or(&Plane::All);
+        match self.random.below(3) {
+            0 => {
+                self.tell(format!("isolate {node}, {plane:?}"));
+                self.simulation.isolate(node, plane);
+            }
+            1 if node != other => {
+                self.tell(format!("cut {node} -> {other}, {plane:?}"));
+                self.simulation.cut_one_way(node, other, plane);
+            }
+            _ if node != other => {
+                self.tell(format!("cut {node} <-> {other}, {plane:?}"));
+                self.simulation.cut_one_way(node, other, plane);
+                self.simulation.cut_one_way(other, node, plane);
+            }
+            _ => {}
+        }
+    }
+
+    fn hold(&mut self, node: NodeId) {
+        let kinds = [
+            Kind::Call(ApiKey::AlterPartition),
+            Kind::CallAnswer(ApiKey::AlterPartition),
+            Kind::Request(ApiKey::Fetch),
+            Kind::Response(ApiKey::Fetch),
+            Kind::Response(ApiKey::Produce),
+            Kind::MetadataAnswer,
+            Kind::Raft,
+        ];
+        let kind = *self.random.choose(&kinds).unwrap_or(&Kind::Raft);
+        let (from, to) = if self.random.one_in(2) { (Some(node), None) } else { (None, Some(node)) };
+        self.tell(format!("hold {kind} from {from:?} to {to:?}"));
+        let hold = self.simulation.hold(kind, from, to);
+        self.held.push(hold);
+    }
+
+    /// Mends one thing that is broken.
+    fn mend(&mut self) -> Result<()> {
+        let node = self.any_node();
+        if self.simulation.node(node).running().is_none() {
+            self.tell(format!("start {node}"));
+            return self.simulation.start(node);
+        }
+        self.simulation.thaw(node)?;
+        match self.random.below(3) {
+            0 => self.simulation.network.heal(),
+            1 => {
+                if let Some(hold) = self.held.pop() {
+                    self.simulation.release(hold);
+                }
+            }
+            _ => {
+                let other = self.any_node();
+                if node != other {
+                    self.simulation.heal(node, other);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) -> Result<()> {
+        self.tell("heal everything".into());
+        self.simulation.heal_network();
+        for node in self.simulation.node_ids().to_vec() {
+            self.simulation.thaw(node)?;
+            let is_stopping =
+                self.simulation.node(node).running().is_some_and(|process| process.stopping);
+            if is_stopping {
+                self.simulation.stop_and_wait(node)?;
+            }
+            if self.simulation.node(node).running().is_none() {
+                self.simulation.start(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, partitions: i32) -> Result<RunReport> {
+        self.simulation.run_for(Duration::from_millis(500))?;
+        self.simulation.quiesce_producers();
+        let patience = self.plan.patience;
+        self.simulation.run_until("every write acknowledged or refused", patience, |simulation| {
+            simulation.producers_are_done()
+        })?;
+        self.simulation.run_until("a healthy cluster", patience, Simulation::is_healthy)?;
+        self.simulation.check_everything()?;
+        let mut records = 0;
+        for index in 0..partitions {
+            let partition = self.simulation.partition_id(TOPIC, index)?;
+            let leader = self.simulation.leads(TOPIC, index).context("no leader")?;
+            let values: Vec<(Offset, Bytes)> = self.simulation.values(leader, TOPIC, index);
+            records += values.len();
+            self.simulation.checker.check_final_reading(&partition, &values);
+        }
+        self.simulation.fail_on_violation()?;
+        self.consumers_reach_the_end(partitions)?;
+        Ok(RunReport {
+            faults: self.done.clone(),
+            records,
+            steps: self.simulation.steps(),
+            trace: self.simulation.trace_text(),
+        })
+    }
+
+    /// Every record that is committed is read by somebody (I15).
+    fn consumers_reach_the_end(&mut self, partitions: i32) -> Result<()> {
+        let patience = self.plan.patience;
+        self.simulation.run_until("every record read", patience, |simulation| {
+            (0..partitions).all(|index| {
+                let consumer = 3 * (index as u32 + 1);
+                let end = simulation
+                    .leads(TOPIC, index)
+                    .and_then(|leader| simulation.replica(leader, TOPIC, index))
+                    .map(|facts| facts.log_end);
+                end.is_some_and(|end| {
+                    simulation.consumer(consumer).is_some_and(|consumer| consumer.position() == end)
+                })
+            })
+        })?;
+        if self.plan.unclean {
+            return Ok(());
+        }
+        for index in 0..partitions {
+            let leader = self.simulation.leads(TOPIC, index).context("no leader")?;
+            let written = self.simulation.values(leader, TOPIC, index);
+            let consumer = self.simulation.consumer(3 * (index as u32 + 1)).context("no consumer")?;
+            ensure!(consumer.records() == written, "the consumer read something else than is there");
+        }
+        Ok(())
+    }
+}
+
+impl Simulation {
+    /// Whether every node runs, responsive and alive, and every partition's ISR is all its replicas.
+    pub fn is_replicated_everywhere(&self) -> bool {
+        self.node_ids().iter().all(|id| self.node(*id).is_responsive())
+            && self.all_live()
+            && self.cluster().partitions().all(|(_, _, image)| image.isr.len() == image.replicas.len())
+    }
+}

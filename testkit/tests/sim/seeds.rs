@@ -1,0 +1,59 @@
+//! A thousand random runs: faults of every kind, then health with nothing lost. `HIGHWATER_SEEDS`
+//! (`from..to`) runs others.
+
+use std::ops::Range;
+
+use testkit::sim::{Faults, RunPlan, Simulation};
+
+/// The seeds to run: those asked for, or these.
+fn seeds(usual: Range<u64>) -> Range<u64> {
+    let asked = std::env::var("HIGHWATER_SEEDS").ok();
+    let range = asked.as_deref().and_then(|text| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.trim().parse().ok()?..to.trim().parse().ok()?)
+    });
+    range.unwrap_or(usual)
+}
+
+fn run_all(usual: Range<u64>, plan: &RunPlan) {
+    let mut failed = Vec::new();
+    let (mut steps, mut records, mut runs) = (0, 0, 0);
+    for seed in seeds(usual) {
+        runs += 1;
+        match Simulation::random(seed, plan.clone()) {
+            Ok(report) => {
+                steps += report.steps;
+                records += report.records;
+            }
+            Err(error) => failed.push(format!("{error:?}")),
+        }
+    }
+    println!("{runs} runs, {steps} steps, {records} records");
+    assert!(
+        failed.is_empty(),
+        "{} of {runs} runs failed; the first:\n{}",
+        failed.len(),
+        failed[0]
+    );
+}
+
+#[test]
+fn a_thousand_random_runs_break_no_invariant_and_end_in_health() {
+    run_all(0..1000, &RunPlan::default());
+}
+
+#[test]
+fn random_runs_with_unclean_elections_still_end_in_one_log() {
+    let plan = RunPlan { unclean: true, ..RunPlan::default() };
+    run_all(0..100, &plan);
+}
+
+#[test]
+fn random_runs_over_several_partitions_break_no_invariant() {
+    let plan = RunPlan {
+        partitions: 3,
+        faults: Faults { lossy_crashes: false, ..Faults::ALL },
+        ..RunPlan::default()
+    };
+    run_all(0..60, &plan);
+}
