@@ -42,15 +42,12 @@ async fn p02_a_request_nobody_serves_closes_the_connection_after_the_earlier_ans
     let not_served_here = raw_request(60, 0, 3, &[0, 0, 0]);
     let mut cut_short = heartbeat(3)[4..].to_vec();
     cut_short.pop();
-    let mut trailing_garbage = heartbeat(3)[4..].to_vec();
-    trailing_garbage.push(0);
     let bad = [
         unknown_key,
         unknown_version,
         negative_version,
         not_served_here,
         framed(&cut_short),
-        framed(&trailing_garbage),
         framed(&[0, 12]),
     ];
     let mut bystander = Client::connect(&server).await;

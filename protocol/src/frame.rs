@@ -3,7 +3,7 @@
 //! peeked at first, because its first two fields decide how the rest of it reads.
 //!
 //! Rules: P01 (ApiVersions: response header always v0, a version we do not know answered in v0 with error 35),
-//! P02 (other unknown keys and versions, truncated bodies and trailing garbage close the connection),
+//! P02 (other unknown keys and versions, and truncated bodies close the connection),
 //! P03 (sizes are checked before anything is allocated).
 
 use bytes::Bytes;
@@ -125,14 +125,14 @@ impl RequestStart {
         }
     }
 
-    /// Reads the body, which must fill the rest of the frame.
+    /// Reads the body. Bytes behind it are ignored, as Kafka 4.4.0 ignores them: librdkafka 2.16 sends
+    /// three behind some Metadata v13 requests, and closing on them would fail its first request.
     pub fn read_body(mut self) -> Result<RequestBody, FrameError> {
         if self.is_unknown_api_versions() {
             let (api_key, version) = (self.api_key, self.api_version);
             return Err(FrameError::UnsupportedVersion { api_key, version });
         }
         let body = RequestBody::decode(self.api_key, self.api_version, &mut self.body)?;
-        self.body.finish()?;
         Ok(body)
     }
 }

@@ -156,7 +156,7 @@ fn p02_unknown_keys_and_versions_are_refused() {
 }
 
 #[test]
-fn p02_truncated_bodies_and_trailing_garbage_are_refused() {
+fn p02_truncated_bodies_are_refused_and_bytes_behind_a_body_ignored() {
     let body = RequestBody::Metadata(MetadataRequest::default());
     let header = request_header(ApiKey::Metadata, 12, 1, None);
     let frame = without_size(encode_request(header, &body).expect("encodes"));
@@ -170,10 +170,7 @@ fn p02_truncated_bodies_and_trailing_garbage_are_refused() {
     let mut long = frame.to_vec();
     long.push(0);
     let read = RequestStart::read(Bytes::from(long)).and_then(RequestStart::read_body);
-    assert_eq!(
-        read,
-        Err(FrameError::Decode(DecodeError::TrailingBytes { left: 1 }))
-    );
+    assert!(read.is_ok(), "as librdkafka sends it and Kafka reads it: {read:?}");
 }
 
 #[test]

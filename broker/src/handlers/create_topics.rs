@@ -146,3 +146,106 @@ fn creatable<D: Disk>(core: &BrokerCore<D>, name: &str) -> CreatableTopic {
         ..CreatableTopic::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use protocol::RequestBody;
+    use protocol::messages::{CreateTopicsRequest, CreateTopicsResponse, MetadataRequest};
+    use protocol::messages::metadata_request::MetadataRequestTopic;
+
+    use super::is_valid_name;
+    use crate::core::host::CallError;
+    use crate::handlers::testing::{Call, TestBroker, answer_of};
+
+    fn creation(call: &Call) -> &CreateTopicsRequest {
+        match &call.request {
+            RequestBody::CreateTopics(request) => request,
+            other => panic!("not a creation: {other:?}"),
+        }
+    }
+
+    fn ask_metadata(broker: &TestBroker, names: &[&str]) {
+        let topics = names.iter().map(|name| MetadataRequestTopic {
+            name: Some((*name).to_owned()),
+            ..MetadataRequestTopic::default()
+        });
+        let _answer = broker.ask(12, MetadataRequest {
+            topics: Some(topics.collect()),
+            ..MetadataRequest::default()
+        });
+    }
+
+    #[test]
+    fn names_are_up_to_249_letters_digits_dots_dashes_and_underscores_and_no_folder_of_its_own() {
+        for good in ["a", "A.b_c-9", "...", &"x".repeat(249)] {
+            assert!(is_valid_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "ä", &"x".repeat(250)] {
+            assert!(!is_valid_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_clients_creation_is_answered_with_what_the_controller_says() {
+        let broker = TestBroker::new();
+        let inbox = broker.send(7, CreateTopicsRequest::default());
+        broker.one_call().answer(CreateTopicsResponse::default());
+        answer_of::<CreateTopicsRequest>(&inbox, 7);
+    }
+
+    #[test]
+    fn a_topic_is_asked_for_once_at_a_time_and_again_after_any_answer() {
+        let broker = TestBroker::new();
+        ask_metadata(&broker, &["new", "not a name"]);
+        let first = broker.one_call();
+        let topic = &creation(&first).topics[..];
+        assert_eq!(topic.len(), 1);
+        assert_eq!(
+            (topic[0].name.as_str(), topic[0].num_partitions, topic[0].replication_factor),
+            ("new", 4, 2)
+        );
+        ask_metadata(&broker, &["new", "other"]);
+        let second = broker.one_call();
+        assert_eq!(creation(&second).topics.len(), 1);
+        assert_eq!(creation(&second).topics[0].name, "other");
+        first.fail(CallError::TimedOut);
+        ask_metadata(&broker, &["new", "other"]);
+        let third = broker.one_call();
+        assert_eq!(creation(&third).topics.len(), 1);
+        assert_eq!(creation(&third).topics[0].name, "new");
+    }
+
+    #[test]
+    fn the_coordinators_topics_have_their_own_partitions_replicas_and_configs() {
+        let configs = [("offsets.topic.segment.bytes", "4096"), ("transaction.state.log.min.isr", "3")];
+        let broker = TestBroker::with_configs(&configs);
+        ask_metadata(&broker, &["__consumer_offsets", "__transaction_state"]);
+        let call = broker.one_call();
+        let topics = &creation(&call).topics;
+        let facts = |at: usize| {
+            let topic = &topics[at];
+            let configs: BTreeMap<&str, &str> = topic
+                .configs
+                .iter()
+                .map(|config| (config.name.as_str(), config.value.as_deref().unwrap_or("null")))
+                .collect();
+            (topic.num_partitions, topic.replication_factor, configs)
+        };
+        let offsets = BTreeMap::from([
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", "4096"),
+        ]);
+        assert_eq!(facts(0), (5, 3, offsets));
+        let transactions = BTreeMap::from([
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("min.insync.replicas", "3"),
+            ("segment.bytes", "104857600"),
+            ("unclean.leader.election.enable", "false"),
+        ]);
+        assert_eq!(facts(1), (7, 2, transactions));
+    }
+}

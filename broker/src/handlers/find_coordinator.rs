@@ -129,3 +129,105 @@ fn single(found: Found, version: i16) -> FindCoordinatorResponse {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::RequestBody;
+    use protocol::messages::{CreateTopicsResponse, FindCoordinatorRequest};
+
+    use super::*;
+    use crate::handlers::testing::TestBroker;
+
+    fn batched(key_type: i8, keys: &[&str]) -> FindCoordinatorRequest {
+        FindCoordinatorRequest {
+            key_type,
+            coordinator_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            ..FindCoordinatorRequest::default()
+        }
+    }
+
+    /// What Kafka 4.4.0 does, measured: the offsets of `group-100` lie in partition 1 of 5.
+    #[test]
+    fn a_key_falls_into_the_partition_that_kafka_computes() {
+        assert_eq!(java_hash("group-100"), -1_484_205_661);
+        assert_eq!(partition_of("group-100", 5), Some(1));
+        assert_eq!(partition_of("", 50), Some(0));
+        // Of this text the hash is the smallest number there is.
+        assert_eq!(java_hash("polygenelubricants"), i32::MIN);
+        assert_eq!(partition_of("polygenelubricants", 50), Some(0));
+        // Outside the first plane Java counts two units.
+        assert_eq!(java_hash("\u{1F600}"), 0xD83D * 31 + 0xDE00);
+        assert_eq!(partition_of("g", 0), None);
+    }
+
+    #[test]
+    fn a_missing_topic_is_created_once_and_the_coordinator_is_not_available_meanwhile() {
+        let broker = TestBroker::new();
+        for _ in 0..2 {
+            let response = broker.ask(4, batched(0, &["g", "h"]));
+            let errors: Vec<i16> =
+                response.coordinators.iter().map(|found| found.error_code).collect();
+            assert_eq!(errors, [15, 15]);
+            assert_eq!((response.coordinators[0].node_id, response.coordinators[0].port), (-1, -1));
+        }
+        let call = broker.one_call();
+        assert!(
+            matches!(&call.request, RequestBody::CreateTopics(request)
+                if request.topics[0].name == "__consumer_offsets")
+        );
+        call.answer(CreateTopicsResponse::default());
+    }
+
+    #[test]
+    fn the_leader_of_the_keys_partition_is_named_by_the_listener_that_the_client_uses() {
+        let broker = TestBroker::new();
+        broker.add_topic("__consumer_offsets", 7, &[(1, &[1]), (2, &[2]), (3, &[3]), (-1, &[3])]);
+        let by_partition = |wanted: i32| {
+            let keys = (0..100).map(|at| format!("g{at}"));
+            keys.into_iter().find(|key| partition_of(key, 4) == Some(wanted)).unwrap()
+        };
+        let keys: Vec<String> = (0..4).map(by_partition).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let response = broker.ask(4, batched(0, &keys));
+        let found: Vec<(&str, i32, &str, i32, i16)> = response
+            .coordinators
+            .iter()
+            .map(|f| (f.key.as_str(), f.node_id, f.host.as_str(), f.port, f.error_code))
+            .collect();
+        assert_eq!(found, [
+            (keys[0], 1, "host1", 9091, 0),
+            (keys[1], 2, "host2", 9092, 0),
+            // Fenced, and without a leader.
+            (keys[2], -1, "", -1, 15),
+            (keys[3], -1, "", -1, 15),
+        ]);
+        assert!(broker.calls().is_empty());
+    }
+
+    #[test]
+    fn before_version_4_there_is_one_key_and_from_1_a_message() {
+        let broker = TestBroker::new();
+        broker.add_topic("__consumer_offsets", 7, &[(2, &[2])]);
+        for version in 0..4 {
+            let request = FindCoordinatorRequest {
+                key: "g".into(),
+                ..FindCoordinatorRequest::default()
+            };
+            let response = broker.ask(version, request);
+            assert_eq!((response.error_code, response.node_id, response.port), (0, 2, 9092));
+            let message = response.error_message.as_deref();
+            assert_eq!(message, (version >= 1).then_some("NONE"), "version {version}");
+        }
+    }
+
+    #[test]
+    fn types_that_are_not_served_are_invalid_and_create_nothing() {
+        let broker = TestBroker::new();
+        for key_type in [2, 9] {
+            let response = broker.ask(6, batched(key_type, &["x"]));
+            assert_eq!(response.coordinators[0].error_code, ErrorCode::InvalidRequest.code());
+        }
+        assert!(broker.ask(4, batched(0, &[])).coordinators.is_empty());
+        assert!(broker.calls().is_empty());
+    }
+}

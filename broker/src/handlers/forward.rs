@@ -193,3 +193,143 @@ fn merge<T>(places: Vec<Option<T>>, answered: Vec<T>) -> Vec<T> {
     merged.extend(answered);
     merged
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use protocol::messages::alter_configs_request::AlterConfigsResource as PlainResource;
+    use protocol::messages::delete_topics_request::DeleteTopicState;
+    use protocol::messages::delete_topics_response::DeletableTopicResult;
+    use protocol::messages::incremental_alter_configs_request::AlterConfigsResource;
+    use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+    use protocol::messages::{
+        AlterConfigsRequest, DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest,
+        ElectLeadersRequest, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+    };
+    use protocol::{ErrorCode, RequestBody};
+
+    use crate::core::host::CallError;
+    use crate::handlers::testing::{TestBroker, answer_of};
+
+    fn delete(name: &str, timeout_ms: i32) -> DeleteTopicsRequest {
+        DeleteTopicsRequest {
+            topics: vec![DeleteTopicState {
+                name: Some(name.into()),
+                ..DeleteTopicState::default()
+            }],
+            timeout_ms,
+            ..DeleteTopicsRequest::default()
+        }
+    }
+
+    #[test]
+    fn the_controller_gets_the_request_as_it_came_and_its_answer_goes_back_as_it_is() {
+        let broker = TestBroker::new();
+        let inbox = broker.send(6, delete("t", 5_000));
+        assert!(inbox.take().is_none(), "answered before the controller");
+        let call = broker.one_call();
+        assert_eq!((call.version, call.timeout), (6, Duration::from_secs(5)));
+        assert_eq!(call.request, RequestBody::DeleteTopics(delete("t", 5_000)));
+        let decided = DeleteTopicsResponse {
+            responses: vec![DeletableTopicResult {
+                name: Some("t".into()),
+                error_code: ErrorCode::UnknownTopicOrPartition.code(),
+                ..DeletableTopicResult::default()
+            }],
+            ..DeleteTopicsResponse::default()
+        };
+        call.answer(decided.clone());
+        assert_eq!(answer_of::<DeleteTopicsRequest>(&inbox, 6), decided);
+    }
+
+    #[test]
+    fn the_requests_timeout_holds_within_the_brokers_own_and_none_means_the_brokers() {
+        let broker = TestBroker::new();
+        for (asked_ms, waited_s) in [(1_000, 1), (60_000, 30), (0, 30), (-1, 30)] {
+            let _inbox = broker.send(6, delete("t", asked_ms));
+            assert_eq!(broker.one_call().timeout, Duration::from_secs(waited_s), "{asked_ms}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_an_unknown_error_and_not_handed_on() {
+        let broker = TestBroker::new();
+        let inbox = broker.send(6, delete("t", 1_000));
+        broker.one_call().answer(IncrementalAlterConfigsResponse::default());
+        let response = answer_of::<DeleteTopicsRequest>(&inbox, 6);
+        assert_eq!(response.responses[0].error_code, ErrorCode::UnknownServerError.code());
+    }
+
+    #[test]
+    fn loggers_are_refused_here_and_the_answers_keep_the_requests_order() {
+        let broker = TestBroker::new();
+        let resource = |resource_type: i8, name: &str| AlterConfigsResource {
+            resource_type,
+            resource_name: name.into(),
+            ..AlterConfigsResource::default()
+        };
+        let request = IncrementalAlterConfigsRequest {
+            resources: vec![resource(2, "a"), resource(8, "1"), resource(2, "b")],
+            ..IncrementalAlterConfigsRequest::default()
+        };
+        let inbox = broker.send(1, request);
+        let call = broker.one_call();
+        let RequestBody::IncrementalAlterConfigs(forwarded) = &call.request else {
+            panic!("not forwarded: {:?}", call.request);
+        };
+        let names: Vec<_> = forwarded.resources.iter().map(|r| r.resource_name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let decided = |name: &str| AlterConfigsResourceResponse {
+            resource_type: 2,
+            resource_name: name.into(),
+            ..AlterConfigsResourceResponse::default()
+        };
+        call.answer(IncrementalAlterConfigsResponse {
+            responses: vec![decided("a"), decided("b")],
+            ..IncrementalAlterConfigsResponse::default()
+        });
+        let response = answer_of::<IncrementalAlterConfigsRequest>(&inbox, 1);
+        let answered: Vec<_> = response
+            .responses
+            .iter()
+            .map(|r| (r.resource_name.as_str(), r.error_code))
+            .collect();
+        assert_eq!(answered, [("a", 0), ("1", ErrorCode::InvalidRequest.code()), ("b", 0)]);
+    }
+
+    #[test]
+    fn a_request_about_loggers_alone_asks_nobody() {
+        let broker = TestBroker::new();
+        let request = AlterConfigsRequest {
+            resources: vec![PlainResource {
+                resource_type: 8,
+                resource_name: "1".into(),
+                ..PlainResource::default()
+            }],
+            ..AlterConfigsRequest::default()
+        };
+        let response = broker.ask(2, request);
+        assert_eq!(response.responses[0].error_code, ErrorCode::InvalidRequest.code());
+        assert!(broker.calls().is_empty());
+    }
+
+    #[test]
+    fn without_a_controller_each_api_says_it_where_it_can() {
+        let broker = TestBroker::new();
+        let timed_out = ErrorCode::RequestTimedOut.code();
+
+        let inbox = broker.send(2, DescribeQuorumRequest::default());
+        broker.one_call().fail(CallError::TimedOut);
+        assert_eq!(answer_of::<DescribeQuorumRequest>(&inbox, 2).error_code, timed_out);
+
+        let inbox = broker.send(2, ElectLeadersRequest::default());
+        broker.one_call().fail(CallError::TimedOut);
+        assert_eq!(answer_of::<ElectLeadersRequest>(&inbox, 2).error_code, timed_out);
+
+        let inbox = broker.send(6, delete("t", 1));
+        broker.one_call().fail(CallError::Failed("gone".into()));
+        let response = answer_of::<DeleteTopicsRequest>(&inbox, 6);
+        assert_eq!(response.responses[0].error_code, ErrorCode::UnknownServerError.code());
+    }
+}

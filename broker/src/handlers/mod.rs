@@ -20,6 +20,8 @@ mod no_answer;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 

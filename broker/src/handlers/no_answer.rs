@@ -211,3 +211,89 @@ fn reassign(
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::alter_partition_reassignments_request::{
+        ReassignablePartition, ReassignableTopic,
+    };
+    use protocol::messages::create_partitions_request::CreatePartitionsTopic;
+    use protocol::messages::create_topics_request::CreatableTopic;
+    use protocol::messages::delete_topics_request::DeleteTopicState;
+    use protocol::messages::elect_leaders_request::TopicPartitions;
+    use protocol::messages::{DescribeQuorumRequest, ListPartitionReassignmentsRequest};
+
+    use super::*;
+
+    /// One request of each API that is forwarded, with one item where it has items.
+    fn requests(version: i16) -> Vec<RequestBody> {
+        vec![
+            CreateTopicsRequest {
+                topics: vec![CreatableTopic { name: "t".into(), ..Default::default() }],
+                ..Default::default()
+            }
+            .into(),
+            DeleteTopicsRequest {
+                topics: if version >= 6 {
+                    vec![DeleteTopicState { name: Some("t".into()), ..Default::default() }]
+                } else {
+                    Vec::new()
+                },
+                topic_names: if version < 6 { vec!["t".into()] } else { Vec::new() },
+                ..Default::default()
+            }
+            .into(),
+            CreatePartitionsRequest {
+                topics: vec![CreatePartitionsTopic { name: "t".into(), ..Default::default() }],
+                ..Default::default()
+            }
+            .into(),
+            ElectLeadersRequest {
+                topic_partitions: Some(vec![TopicPartitions {
+                    topic: "t".into(),
+                    partitions: vec![0],
+                    ..Default::default()
+                }]),
+                ..Default::default()
+            }
+            .into(),
+            AlterConfigsRequest {
+                resources: vec![Default::default()],
+                ..Default::default()
+            }
+            .into(),
+            IncrementalAlterConfigsRequest {
+                resources: vec![Default::default()],
+                ..Default::default()
+            }
+            .into(),
+            AlterPartitionReassignmentsRequest {
+                topics: vec![ReassignableTopic {
+                    name: "t".into(),
+                    partitions: vec![ReassignablePartition::default()],
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }
+            .into(),
+            ListPartitionReassignmentsRequest::default().into(),
+            DescribeQuorumRequest::default().into(),
+        ]
+    }
+
+    #[test]
+    fn every_forwarded_api_has_an_answer_that_fits_each_of_its_versions() {
+        for at in 0..requests(0).len() {
+            let api_key = requests(0)[at].api_key();
+            for version in api_key.served_versions() {
+                let request = &requests(version)[at];
+                let response = response(request, version, ErrorCode::RequestTimedOut);
+                assert_eq!(response.api_key(), api_key);
+                protocol::frame::encode_response(1, api_key, version, &response)
+                    .unwrap_or_else(|error| panic!("{api_key:?} in version {version}: {error}"));
+                let text = format!("{response:?}");
+                assert!(text.contains("error_code: 7"), "{api_key:?} says nothing: {text}");
+            }
+        }
+    }
+}

@@ -192,6 +192,7 @@ impl<D: Disk> ReplicaManager<D> {
         };
         let options = LeaderAppendOptions {
             timestamp,
+            checksum_checked: true,
             ..LeaderAppendOptions::CLIENT
         };
         let directory = self.directory();
