@@ -19,10 +19,7 @@ pub(super) fn handle<D: Disk>(
 ) -> ApiVersionsResponse {
     let error = check(core, context.api_version, request);
     if error != ErrorCode::None {
-        return ApiVersionsResponse {
-            error_code: error.code(),
-            ..ApiVersionsResponse::default()
-        };
+        return ApiVersionsResponse { error_code: error.code(), ..ApiVersionsResponse::default() };
     }
     ApiVersionsResponse {
         api_keys: SERVED.iter().filter_map(|api_key| advertised(*api_key)).collect(),
@@ -73,7 +70,18 @@ fn advertised(api_key: ApiKey) -> Option<ApiVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_software_name;
+    use super::*;
+    use crate::handlers::testing::TestBroker;
+
+    fn request(cluster: Option<&str>, node: i32) -> ApiVersionsRequest {
+        ApiVersionsRequest {
+            client_software_name: "tests".into(),
+            client_software_version: "1".into(),
+            cluster_id: cluster.map(str::to_owned),
+            node_id: node,
+            ..ApiVersionsRequest::default()
+        }
+    }
 
     #[test]
     fn software_names_begin_and_end_with_a_letter_or_digit() {
@@ -83,5 +91,51 @@ mod tests {
         for bad in ["", "-a", "a-", "a b", "a_b", "ä"] {
             assert!(!is_software_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn exactly_the_served_apis_are_listed_and_every_version_listed_is_served() {
+        let broker = TestBroker::new();
+        for version in 0..=5 {
+            let response = broker.ask(version, request(None, -1));
+            let listed: Vec<i16> = response.api_keys.iter().map(|api| api.api_key).collect();
+            let served: Vec<i16> = SERVED.iter().map(|api_key| api_key.to_i16()).collect();
+            assert_eq!(listed, served);
+        }
+        for api in broker.ask(3, request(None, -1)).api_keys {
+            let api_key = ApiKey::from_i16(api.api_key).unwrap();
+            for version in api.min_version..=api.max_version {
+                // Old clients must see Produce from 0 on, which is not served below 3 (KAFKA-18659).
+                let is_pretended = api_key == ApiKey::Produce && version < 3;
+                assert_eq!(super::super::serves(api_key, version), !is_pretended, "{api:?}");
+            }
+            assert!(!super::super::serves(api_key, api.max_version + 1), "{api:?} serves more");
+        }
+    }
+
+    /// P01: what the client believes to talk to.
+    #[test]
+    fn a_client_that_means_another_cluster_or_node_is_sent_to_bootstrap_again() {
+        let broker = TestBroker::new();
+        for (cluster, node, error) in [
+            (None, -1, ErrorCode::None),
+            (Some("test-cluster"), 1, ErrorCode::None),
+            (Some("test-cluster"), 2, ErrorCode::RebootstrapRequired),
+            (Some("another"), 1, ErrorCode::RebootstrapRequired),
+            (Some("test-cluster"), -1, ErrorCode::InvalidRequest),
+            (None, 1, ErrorCode::InvalidRequest),
+        ] {
+            let response = broker.ask(5, request(cluster, node));
+            assert_eq!(response.error_code, error.code(), "{cluster:?} {node}");
+            assert_eq!(response.api_keys.is_empty(), error != ErrorCode::None);
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_name_itself_is_refused_from_version_3_on() {
+        let broker = TestBroker::new();
+        assert_eq!(broker.ask(2, ApiVersionsRequest::default()).error_code, 0);
+        let response = broker.ask(3, ApiVersionsRequest::default());
+        assert_eq!(response.error_code, ErrorCode::InvalidRequest.code());
     }
 }

@@ -152,8 +152,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use protocol::RequestBody;
-    use protocol::messages::{CreateTopicsRequest, CreateTopicsResponse, MetadataRequest};
     use protocol::messages::metadata_request::MetadataRequestTopic;
+    use protocol::messages::{CreateTopicsRequest, CreateTopicsResponse, MetadataRequest};
 
     use super::is_valid_name;
     use crate::core::host::CallError;
@@ -171,10 +171,10 @@ mod tests {
             name: Some((*name).to_owned()),
             ..MetadataRequestTopic::default()
         });
-        let _answer = broker.ask(12, MetadataRequest {
-            topics: Some(topics.collect()),
-            ..MetadataRequest::default()
-        });
+        let _answer = broker.ask(
+            12,
+            MetadataRequest { topics: Some(topics.collect()), ..MetadataRequest::default() },
+        );
     }
 
     #[test]
@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn the_coordinators_topics_have_their_own_partitions_replicas_and_configs() {
-        let configs = [("offsets.topic.segment.bytes", "4096"), ("transaction.state.log.min.isr", "3")];
+        let configs =
+            [("offsets.topic.segment.bytes", "4096"), ("transaction.state.log.min.isr", "3")];
         let broker = TestBroker::with_configs(&configs);
         ask_metadata(&broker, &["__consumer_offsets", "__transaction_state"]);
         let call = broker.one_call();

@@ -54,8 +54,5 @@ fn respond(names: &[TopicPartition], outcomes: &[DeleteRecordsOutcome]) -> Delet
             });
         }
     }
-    DeleteRecordsResponse {
-        topics,
-        ..DeleteRecordsResponse::default()
-    }
+    DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() }
 }

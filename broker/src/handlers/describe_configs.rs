@@ -18,12 +18,12 @@ use controller::config::{
     ConfigCatalogue, ConfigDef, ConfigLayers, ConfigResource, ConfigResourceType, ConfigScope,
     ConfigSource, ConfigSynonym, EffectiveConfig,
 };
+use protocol::ErrorCode;
 use protocol::messages::describe_configs_request::DescribeConfigsResource;
 use protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
 use protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
-use protocol::ErrorCode;
 use storage::Disk;
 
 use super::create_topics::is_valid_name;
@@ -69,10 +69,7 @@ pub(super) fn handle<D: Disk>(
             ..DescribeConfigsResult::default()
         }
     });
-    DescribeConfigsResponse {
-        results: results.collect(),
-        ..DescribeConfigsResponse::default()
-    }
+    DescribeConfigsResponse { results: results.collect(), ..DescribeConfigsResponse::default() }
 }
 
 /// A broker key's value in force on this broker.
@@ -119,10 +116,9 @@ impl Describer<'_> {
             Some(kind @ (ConfigResourceType::ClientMetrics | ConfigResourceType::Group)) => {
                 self.by_what_is_set(kind, name)
             }
-            None => Err(invalid(format!(
-                "resource type {} has no configs",
-                resource.resource_type
-            ))),
+            None => {
+                Err(invalid(format!("resource type {} has no configs", resource.resource_type)))
+            }
         }
     }
 
@@ -181,9 +177,9 @@ impl Describer<'_> {
         set.map(|(key, _)| match ConfigCatalogue::broker().get(key) {
             Some(def) => {
                 let mut effective = layers.broker_config(def);
-                effective.synonyms.retain(|synonym| {
-                    synonym.source == ConfigSource::DynamicDefaultBroker
-                });
+                effective
+                    .synonyms
+                    .retain(|synonym| synonym.source == ConfigSource::DynamicDefaultBroker);
                 self.entry(def, effective, !def.is_dynamic())
             }
             None => self.unknown_entry(key, &[ConfigSource::DynamicDefaultBroker]),
@@ -199,10 +195,7 @@ impl Describer<'_> {
         if name.is_empty() {
             return Err(invalid(format!("a resource of type {kind} needs a name")));
         }
-        let resource = ConfigResource {
-            kind,
-            name: name.into(),
-        };
+        let resource = ConfigResource { kind, name: name.into() };
         let set = self.directory.image.configs(&resource).into_iter().flatten();
         Ok(set
             .map(|(key, value)| DescribeConfigsResourceResult {
@@ -323,4 +316,172 @@ fn documentation(def: &ConfigDef) -> String {
         "Highwater accepts and shows it, and does not act on it."
     };
     format!("Type {:?}. {change} {effect}", def.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::testing::TestBroker;
+
+    const TOPIC: i8 = 2;
+    const BROKER: i8 = 4;
+
+    fn ask(
+        broker: &TestBroker,
+        kind: i8,
+        name: &str,
+        keys: Option<&[&str]>,
+    ) -> DescribeConfigsResult {
+        let mut response = broker.ask(
+            4,
+            DescribeConfigsRequest {
+                resources: vec![DescribeConfigsResource {
+                    resource_type: kind,
+                    resource_name: name.to_owned(),
+                    configuration_keys: keys
+                        .map(|keys| keys.iter().map(|key| (*key).to_owned()).collect()),
+                    ..DescribeConfigsResource::default()
+                }],
+                include_synonyms: true,
+                ..DescribeConfigsRequest::default()
+            },
+        );
+        response.results.remove(0)
+    }
+
+    /// One key as `value source [name=value source, ..]`.
+    fn told(broker: &TestBroker, kind: i8, name: &str, key: &str) -> String {
+        let result = ask(broker, kind, name, Some(&[key]));
+        assert_eq!(result.error_code, 0, "{:?}", result.error_message);
+        assert_eq!(result.configs.len(), 1, "{key}");
+        let config = &result.configs[0];
+        let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "null".to_owned());
+        let synonyms: Vec<String> = config
+            .synonyms
+            .iter()
+            .map(|s| format!("{}={} {}", s.name, shown(&s.value), s.source))
+            .collect();
+        format!("{} {} [{}]", shown(&config.value), config.config_source, synonyms.join(", "))
+    }
+
+    /// Everything here as Kafka 4.4.0 tells it, measured.
+    #[test]
+    fn the_source_and_synonyms_of_a_key_are_the_layers_that_give_it() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        let topic = |key: &str| told(&broker, TOPIC, "t", key);
+        let own = |key: &str| told(&broker, BROKER, "1", key);
+        assert_eq!(topic("retention.bytes"), "-1 5 [log.retention.bytes=-1 5]");
+        // Only the last of three fallbacks has a value; then it is no synonym.
+        assert_eq!(topic("retention.ms"), "604800000 5 []");
+        assert_eq!(own("log.retention.ms"), "null 5 []");
+        assert_eq!(own("log.retention.hours"), "168 5 [log.retention.hours=168 5]");
+
+        broker.set_config(4, "", "log.retention.ms", "7777");
+        broker.set_config(4, "1", "log.retention.ms", "8888");
+        let layers =
+            "[log.retention.ms=8888 2, log.retention.ms=7777 3, log.retention.hours=168 5]";
+        assert_eq!(own("log.retention.ms"), format!("8888 2 {layers}"));
+        assert_eq!(topic("retention.ms"), format!("8888 2 {layers}"));
+        assert_eq!(
+            told(&broker, BROKER, "", "log.retention.ms"),
+            "7777 3 [log.retention.ms=7777 3]"
+        );
+
+        broker.set_config(2, "t", "retention.ms", "1000");
+        let layers = layers.replacen('[', "[retention.ms=1000 1, ", 1);
+        assert_eq!(topic("retention.ms"), format!("1000 1 {layers}"));
+    }
+
+    #[test]
+    fn a_topics_own_value_alone_keeps_its_synonym() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        broker.set_config(2, "t", "retention.ms", "1000");
+        assert_eq!(told(&broker, TOPIC, "t", "retention.ms"), "1000 1 [retention.ms=1000 1]");
+    }
+
+    #[test]
+    fn no_keys_or_a_null_list_are_all_keys_that_are_not_internal() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        // Kafka 4.4.0's counts, measured.
+        assert_eq!(ask(&broker, TOPIC, "t", None).configs.len(), 37);
+        assert_eq!(ask(&broker, TOPIC, "t", Some(&[])).configs.len(), 37);
+        assert_eq!(ask(&broker, BROKER, "1", None).configs.len(), 350);
+        assert!(ask(&broker, TOPIC, "t", Some(&["no.such.key"])).configs.is_empty());
+        assert!(ask(&broker, BROKER, "", None).configs.is_empty());
+    }
+
+    #[test]
+    fn passwords_and_keys_that_nobody_knows_are_never_shown() {
+        let broker = TestBroker::with_configs(&[
+            ("ssl.keystore.password", "hush-hush"),
+            ("plugin.key", "hush-hush"),
+            ("node.id", "1"),
+        ]);
+        broker.set_config(4, "", "plugin.key", "hush-hush");
+        let result = ask(&broker, BROKER, "1", None);
+        let config = |key: &str| result.configs.iter().find(|config| config.name == key).unwrap();
+        assert!(!format!("{result:?}").contains("hush-hush"));
+        let password = config("ssl.keystore.password");
+        assert_eq!(
+            (password.is_sensitive, password.config_source, password.config_type),
+            (true, 4, 9)
+        );
+        let unknown = config("plugin.key");
+        assert_eq!(
+            (unknown.is_sensitive, unknown.config_source, unknown.config_type),
+            (true, 3, 0)
+        );
+        assert_eq!(unknown.synonyms.len(), 2);
+        assert!(unknown.read_only);
+        let node = config("node.id");
+        assert_eq!(
+            (node.value.as_deref(), node.config_source, node.read_only),
+            (Some("1"), 4, true)
+        );
+        assert!(!config("num.io.threads").read_only);
+    }
+
+    #[test]
+    fn documentation_comes_from_version_3_on_and_only_when_asked_for() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        let mut request = DescribeConfigsRequest {
+            resources: vec![DescribeConfigsResource {
+                resource_type: TOPIC,
+                resource_name: "t".into(),
+                ..DescribeConfigsResource::default()
+            }],
+            include_documentation: true,
+            ..DescribeConfigsRequest::default()
+        };
+        let response = broker.ask(4, request.clone());
+        let configs = &response.results[0].configs;
+        assert!(configs.iter().all(|config| config.documentation.is_some()));
+        // Without synonyms they are not told.
+        assert!(configs.iter().all(|config| config.synonyms.is_empty()));
+        request.include_documentation = false;
+        let response = broker.ask(1, request);
+        assert!(response.results[0].configs.iter().all(|config| config.documentation.is_none()));
+    }
+
+    #[test]
+    fn resources_that_are_not_here_say_why() {
+        let broker = TestBroker::new();
+        for (kind, name, error) in [
+            (TOPIC, "nowhere", ErrorCode::UnknownTopicOrPartition),
+            (TOPIC, "no name", ErrorCode::InvalidTopicException),
+            (BROKER, "2", ErrorCode::InvalidRequest),
+            (BROKER, "x", ErrorCode::InvalidRequest),
+            (8, "1", ErrorCode::InvalidRequest),
+            (16, "", ErrorCode::InvalidRequest),
+            (3, "x", ErrorCode::InvalidRequest),
+        ] {
+            let result = ask(&broker, kind, name, None);
+            assert_eq!(result.error_code, error.code(), "{kind} {name}");
+            assert!(result.configs.is_empty());
+        }
+    }
 }

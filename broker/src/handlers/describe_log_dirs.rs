@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 
+use protocol::ErrorCode;
 use protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
-use protocol::ErrorCode;
 use storage::Disk;
 
 use crate::core::BrokerCore;
@@ -34,10 +34,7 @@ pub(super) fn handle<D: Disk>(
         }
         let here = partitions.iter().filter(|partition| partition.dir() == at);
         let asked = here.filter(|partition| is_asked(request, partition));
-        let space = dir.space.unwrap_or(storage::DiskSpace {
-            total_bytes: -1,
-            usable_bytes: -1,
-        });
+        let space = dir.space.unwrap_or(storage::DiskSpace { total_bytes: -1, usable_bytes: -1 });
         DescribeLogDirsResult {
             log_dir: dir.path,
             topics: by_topic(asked.map(|partition| &**partition)),
@@ -46,10 +43,7 @@ pub(super) fn handle<D: Disk>(
             ..DescribeLogDirsResult::default()
         }
     });
-    DescribeLogDirsResponse {
-        results: results.collect(),
-        ..DescribeLogDirsResponse::default()
-    }
+    DescribeLogDirsResponse { results: results.collect(), ..DescribeLogDirsResponse::default() }
 }
 
 fn is_asked<D: Disk>(request: &DescribeLogDirsRequest, partition: &Partition<D>) -> bool {
@@ -85,4 +79,61 @@ fn by_topic<'a, D: Disk>(
         ..DescribeLogDirsTopic::default()
     });
     topics.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
+    use protocol::records::ProducerStamp;
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, batch, produce};
+
+    fn ask(
+        broker: &TestBroker,
+        version: i16,
+        topics: Option<&[(&str, &[i32])]>,
+    ) -> DescribeLogDirsResult {
+        let topics = topics.map(|topics| {
+            let topics = topics.iter().map(|(name, partitions)| DescribableLogDirTopic {
+                topic: (*name).to_owned(),
+                partitions: partitions.to_vec(),
+                ..DescribableLogDirTopic::default()
+            });
+            topics.collect()
+        });
+        let mut response = broker
+            .ask(version, DescribeLogDirsRequest { topics, ..DescribeLogDirsRequest::default() });
+        assert_eq!(response.results.len(), 1);
+        response.results.remove(0)
+    }
+
+    fn partitions(result: &DescribeLogDirsResult) -> Vec<(&str, i32, i64)> {
+        let topics = result.topics.iter();
+        topics
+            .flat_map(|topic| {
+                let of = topic.partitions.iter();
+                of.map(|p| (topic.name.as_str(), p.partition_index, p.partition_size))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn partitions_here_are_told_with_their_size_when_asked_for_or_when_all_are() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1]), (1, &[1, 2]), (2, &[2])]);
+        broker.add_topic("a", 2, &[(1, &[1])]);
+        let bytes = batch(&[1, 2], ProducerStamp::NONE);
+        let size = bytes.len() as i64;
+        broker.ask(9, produce(1, "t", &[(1, bytes)]));
+        let all = ask(&broker, 5, None);
+        assert_eq!(partitions(&all), [("a", 0, 0), ("t", 0, 0), ("t", 1, size)]);
+        assert_eq!(all.log_dir, broker.dir.path().display().to_string());
+        assert!(all.total_bytes >= all.usable_bytes && all.usable_bytes > 0);
+        assert!(!all.is_cordoned);
+        let some = ask(&broker, 1, Some(&[("t", &[1, 2, 9]), ("nowhere", &[0])]));
+        assert_eq!(partitions(&some), [("t", 1, size)]);
+        let none = ask(&broker, 4, Some(&[]));
+        assert_eq!((none.error_code, partitions(&none)), (0, Vec::new()));
+    }
 }

@@ -18,19 +18,17 @@ pub(super) fn handle<D: Disk>(
     request: &DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let topics = request.topics.iter().map(|topic| {
-        let partitions = topic.partition_indexes.iter().map(|index| {
-            describe(core, &TopicPartition::new(topic.name.as_str(), *index))
-        });
+        let partitions = topic
+            .partition_indexes
+            .iter()
+            .map(|index| describe(core, &TopicPartition::new(topic.name.as_str(), *index)));
         TopicResponse {
             name: topic.name.clone(),
             partitions: partitions.collect(),
             ..TopicResponse::default()
         }
     });
-    DescribeProducersResponse {
-        topics: topics.collect(),
-        ..DescribeProducersResponse::default()
-    }
+    DescribeProducersResponse { topics: topics.collect(), ..DescribeProducersResponse::default() }
 }
 
 fn describe<D: Disk>(core: &BrokerCore<D>, name: &TopicPartition) -> PartitionResponse {
@@ -63,5 +61,67 @@ fn refused(name: &TopicPartition, error: ErrorCode) -> PartitionResponse {
         partition_index: name.partition,
         error_code: error.code(),
         ..PartitionResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::describe_producers_request::TopicRequest;
+    use protocol::records::ProducerStamp;
+    use protocol::{ProducerEpoch, ProducerId};
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, batch, produce};
+
+    fn ask(broker: &TestBroker, name: &str, index: i32) -> PartitionResponse {
+        let mut response = broker.ask(
+            0,
+            DescribeProducersRequest {
+                topics: vec![TopicRequest {
+                    name: name.to_owned(),
+                    partition_indexes: vec![index],
+                    ..TopicRequest::default()
+                }],
+                ..DescribeProducersRequest::default()
+            },
+        );
+        response.topics.remove(0).partitions.remove(0)
+    }
+
+    #[test]
+    fn a_partition_tells_the_producers_that_wrote_to_it() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1]), (2, &[2])]);
+        let stamp = ProducerStamp { id: ProducerId(77), epoch: ProducerEpoch(4), base_sequence: 0 };
+        let appended = broker.ask(9, produce(1, "t", &[(0, batch(&[10, 20, 15], stamp))]));
+        assert_eq!(appended.responses[0].partition_responses[0].error_code, 0);
+        let told = ask(&broker, "t", 0);
+        assert_eq!(told.error_code, 0);
+        assert_eq!(
+            told.active_producers,
+            [ProducerState {
+                producer_id: 77,
+                producer_epoch: 4,
+                last_sequence: 2,
+                last_timestamp: 20,
+                coordinator_epoch: -1,
+                current_txn_start_offset: -1,
+                ..ProducerState::default()
+            }]
+        );
+    }
+
+    #[test]
+    fn partitions_elsewhere_missing_ones_and_impossible_names_have_errors_of_their_own() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1]), (2, &[2])]);
+        for (name, index, error) in [
+            ("t", 1, ErrorCode::NotLeaderOrFollower),
+            ("t", 9, ErrorCode::UnknownTopicOrPartition),
+            ("u", 0, ErrorCode::UnknownTopicOrPartition),
+            ("no name", 0, ErrorCode::InvalidTopicException),
+        ] {
+            assert_eq!(ask(&broker, name, index).error_code, error.code(), "{name}-{index}");
+        }
     }
 }

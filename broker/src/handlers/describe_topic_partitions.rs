@@ -177,3 +177,107 @@ fn describe(
         ..DescribeTopicPartitionsResponsePartition::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::describe_topic_partitions_request::TopicRequest;
+
+    use super::*;
+    use crate::handlers::testing::TestBroker;
+
+    fn request(
+        names: &[&str],
+        limit: i32,
+        cursor: Option<(&str, i32)>,
+    ) -> DescribeTopicPartitionsRequest {
+        DescribeTopicPartitionsRequest {
+            topics: names
+                .iter()
+                .map(|name| TopicRequest { name: (*name).to_owned(), ..TopicRequest::default() })
+                .collect(),
+            response_partition_limit: limit,
+            cursor: cursor.map(|(topic, partition)| AskedCursor {
+                topic_name: topic.to_owned(),
+                partition_index: partition,
+                ..AskedCursor::default()
+            }),
+            ..DescribeTopicPartitionsRequest::default()
+        }
+    }
+
+    /// Topics with their error and partitions, and the next page.
+    type Told = (Vec<(String, i16, Vec<i32>)>, Option<(String, i32)>);
+
+    fn ask(names: &[&str], limit: i32, cursor: Option<(&str, i32)>) -> Told {
+        let broker = TestBroker::new();
+        broker.add_topic("b", 2, &[(1, &[1]), (1, &[1]), (2, &[2])]);
+        broker.add_topic("a", 1, &[(1, &[1]), (2, &[2, 1])]);
+        let response = broker.ask(0, request(names, limit, cursor));
+        let topics = response.topics.into_iter().map(|topic| {
+            let partitions = topic.partitions.iter().map(|p| p.partition_index).collect();
+            (topic.name.unwrap_or_default(), topic.error_code, partitions)
+        });
+        let next = response.next_cursor.map(|next| (next.topic_name, next.partition_index));
+        (topics.collect(), next)
+    }
+
+    fn told(topics: &[(&str, i16, &[i32])], next: Option<(&str, i32)>) -> Told {
+        let topics =
+            topics.iter().map(|(name, error, of)| ((*name).to_owned(), *error, of.to_vec()));
+        (topics.collect(), next.map(|(name, at)| (name.to_owned(), at)))
+    }
+
+    #[test]
+    fn topics_come_by_name_and_each_once_and_missing_ones_only_when_named() {
+        assert_eq!(ask(&[], 2000, None), told(&[("a", 0, &[0, 1]), ("b", 0, &[0, 1, 2])], None));
+        assert_eq!(
+            ask(&["zz", "b", "a", "b", "no name"], 2000, None),
+            told(
+                &[("a", 0, &[0, 1]), ("b", 0, &[0, 1, 2]), ("no name", 17, &[]), ("zz", 3, &[])],
+                None
+            )
+        );
+    }
+
+    /// The pages as Kafka 4.4.0 cuts them, measured.
+    #[test]
+    fn a_full_page_says_where_the_next_begins_and_the_pages_together_are_everything() {
+        assert_eq!(ask(&[], 1, None), told(&[("a", 0, &[0])], Some(("a", 1))));
+        assert_eq!(ask(&[], 2, None), told(&[("a", 0, &[0, 1])], Some(("b", 0))));
+        assert_eq!(
+            ask(&[], 2, Some(("a", 1))),
+            told(&[("a", 0, &[1]), ("b", 0, &[0])], Some(("b", 1)))
+        );
+        assert_eq!(ask(&[], 2, Some(("b", 1))), told(&[("b", 0, &[1, 2])], None));
+        assert_eq!(ask(&["b", "zz"], 3, None), told(&[("b", 0, &[0, 1, 2])], Some(("zz", 0))));
+        // At least one partition, whatever the limit.
+        assert_eq!(ask(&[], 0, None), told(&[("a", 0, &[0])], Some(("a", 1))));
+        // Beyond the topic's end.
+        assert_eq!(ask(&["b"], 10, Some(("b", 7))), told(&[("b", 0, &[])], None));
+    }
+
+    #[test]
+    fn a_cursor_must_name_a_partition_of_a_topic_that_was_asked_for() {
+        let refused = told(&[("a", 42, &[]), ("b", 42, &[])], None);
+        for cursor in [("b", -1), ("c", 0), ("", 0)] {
+            assert_eq!(ask(&["a", "b"], 10, Some(cursor)), refused, "{cursor:?}");
+        }
+        assert_eq!(ask(&[], 1, Some(("aa", 5))), told(&[("b", 0, &[0])], Some(("b", 1))));
+    }
+
+    #[test]
+    fn a_leader_out_of_reach_is_no_leader_and_eligible_replicas_are_empty_lists() {
+        let broker = TestBroker::new();
+        let id = broker.add_topic("a", 1, &[(2, &[2, 3])]);
+        broker.elect(id, 0, 3);
+        let response = broker.ask(0, request(&["a"], 10, None));
+        assert_eq!(response.topics[0].topic_id, id);
+        assert_eq!(response.topics[0].topic_authorized_operations, 3576);
+        let partition = &response.topics[0].partitions[0];
+        assert_eq!((partition.leader_id, partition.leader_epoch), (-1, 6));
+        assert_eq!(partition.replica_nodes, [2, 3]);
+        assert_eq!(partition.offline_replicas, [3]);
+        assert_eq!(partition.eligible_leader_replicas, Some(Vec::new()));
+        assert_eq!(partition.last_known_elr, Some(Vec::new()));
+    }
+}

@@ -38,10 +38,7 @@ pub(super) fn handle<D: Disk>(
     let response = if context.api_version >= FIRST_BATCHED {
         let coordinators =
             request.coordinator_keys.iter().map(|key| by_key(key, find(key))).collect();
-        FindCoordinatorResponse {
-            coordinators,
-            ..FindCoordinatorResponse::default()
-        }
+        FindCoordinatorResponse { coordinators, ..FindCoordinatorResponse::default() }
     } else {
         single(find(&request.key), context.api_version)
     };
@@ -171,10 +168,8 @@ mod tests {
             assert_eq!((response.coordinators[0].node_id, response.coordinators[0].port), (-1, -1));
         }
         let call = broker.one_call();
-        assert!(
-            matches!(&call.request, RequestBody::CreateTopics(request)
-                if request.topics[0].name == "__consumer_offsets")
-        );
+        assert!(matches!(&call.request, RequestBody::CreateTopics(request)
+                if request.topics[0].name == "__consumer_offsets"));
         call.answer(CreateTopicsResponse::default());
     }
 
@@ -194,13 +189,16 @@ mod tests {
             .iter()
             .map(|f| (f.key.as_str(), f.node_id, f.host.as_str(), f.port, f.error_code))
             .collect();
-        assert_eq!(found, [
-            (keys[0], 1, "host1", 9091, 0),
-            (keys[1], 2, "host2", 9092, 0),
-            // Fenced, and without a leader.
-            (keys[2], -1, "", -1, 15),
-            (keys[3], -1, "", -1, 15),
-        ]);
+        assert_eq!(
+            found,
+            [
+                (keys[0], 1, "host1", 9091, 0),
+                (keys[1], 2, "host2", 9092, 0),
+                // Fenced, and without a leader.
+                (keys[2], -1, "", -1, 15),
+                (keys[3], -1, "", -1, 15),
+            ]
+        );
         assert!(broker.calls().is_empty());
     }
 
@@ -209,10 +207,8 @@ mod tests {
         let broker = TestBroker::new();
         broker.add_topic("__consumer_offsets", 7, &[(2, &[2])]);
         for version in 0..4 {
-            let request = FindCoordinatorRequest {
-                key: "g".into(),
-                ..FindCoordinatorRequest::default()
-            };
+            let request =
+                FindCoordinatorRequest { key: "g".into(), ..FindCoordinatorRequest::default() };
             let response = broker.ask(version, request);
             assert_eq!((response.error_code, response.node_id, response.port), (0, 2, 9092));
             let message = response.error_message.as_deref();

@@ -125,10 +125,13 @@ fn alter<D: Disk>(
         .collect();
     request.resources.retain(|resource| !is_logger(resource.resource_type));
     if request.resources.is_empty() {
-        return super::answer(reply, AlterConfigsResponse {
-            responses: places.into_iter().flatten().collect(),
-            ..AlterConfigsResponse::default()
-        });
+        return super::answer(
+            reply,
+            AlterConfigsResponse {
+                responses: places.into_iter().flatten().collect(),
+                ..AlterConfigsResponse::default()
+            },
+        );
     }
     let merged: Responder = Box::new(move |outcome| {
         reply(match outcome {
@@ -168,10 +171,13 @@ fn alter_incrementally<D: Disk>(
         .collect();
     request.resources.retain(|resource| !is_logger(resource.resource_type));
     if request.resources.is_empty() {
-        return super::answer(reply, IncrementalAlterConfigsResponse {
-            responses: places.into_iter().flatten().collect(),
-            ..IncrementalAlterConfigsResponse::default()
-        });
+        return super::answer(
+            reply,
+            IncrementalAlterConfigsResponse {
+                responses: places.into_iter().flatten().collect(),
+                ..IncrementalAlterConfigsResponse::default()
+            },
+        );
     }
     let merged: Responder = Box::new(move |outcome| {
         reply(match outcome {
@@ -290,11 +296,8 @@ mod tests {
             ..IncrementalAlterConfigsResponse::default()
         });
         let response = answer_of::<IncrementalAlterConfigsRequest>(&inbox, 1);
-        let answered: Vec<_> = response
-            .responses
-            .iter()
-            .map(|r| (r.resource_name.as_str(), r.error_code))
-            .collect();
+        let answered: Vec<_> =
+            response.responses.iter().map(|r| (r.resource_name.as_str(), r.error_code)).collect();
         assert_eq!(answered, [("a", 0), ("1", ErrorCode::InvalidRequest.code()), ("b", 0)]);
     }
 

@@ -6,9 +6,9 @@
 //! entries: their levels are not for requests to see or change.
 
 use controller::ConfigResourceType;
+use protocol::ErrorCode;
 use protocol::messages::list_config_resources_response::ConfigResource;
 use protocol::messages::{ListConfigResourcesRequest, ListConfigResourcesResponse};
-use protocol::ErrorCode;
 use storage::Disk;
 
 use crate::core::{BrokerCore, CallContext};
@@ -78,5 +78,40 @@ fn names<D: Disk>(core: &BrokerCore<D>, listener: &str, kind: ConfigResourceType
             .filter(|(resource, _)| resource.kind == kind)
             .map(|(resource, _)| resource.name.to_string())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::testing::TestBroker;
+
+    fn ask(broker: &TestBroker, version: i16, types: &[i8]) -> (i16, Vec<(i8, String)>) {
+        let response = broker.ask(
+            version,
+            ListConfigResourcesRequest {
+                resource_types: types.to_vec(),
+                ..ListConfigResourcesRequest::default()
+            },
+        );
+        let resources = response.config_resources.into_iter();
+        (response.error_code, resources.map(|r| (r.resource_type, r.resource_name)).collect())
+    }
+
+    #[test]
+    fn version_0_lists_client_metrics_and_version_1_what_is_asked_for() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        broker.set_config(16, "subscription", "interval.ms", "1000");
+        let named = |kind: i8, name: &str| (kind, name.to_owned());
+        assert_eq!(ask(&broker, 0, &[]), (0, vec![named(16, "subscription")]));
+        let all = vec![named(16, "subscription"), named(4, "1"), named(4, "2"), named(2, "t")];
+        assert_eq!(ask(&broker, 1, &[]), (0, all));
+        assert_eq!(ask(&broker, 1, &[2, 2, 8]), (0, vec![named(2, "t")]));
+    }
+
+    #[test]
+    fn a_type_that_does_not_exist_is_an_unsupported_version() {
+        assert_eq!(ask(&TestBroker::new(), 1, &[2, 77]), (35, Vec::new()));
     }
 }

@@ -9,13 +9,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use controller::{PartitionImage, TopicImage};
 use protocol::messages::metadata_request::MetadataRequestTopic;
 use protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use protocol::messages::{MetadataRequest, MetadataResponse};
 use protocol::{ErrorCode, NodeId};
-use controller::{PartitionImage, TopicImage};
 use storage::Disk;
 
 use super::operations;
@@ -84,10 +84,7 @@ fn all_refused(topics: &[MetadataRequestTopic], error: ErrorCode) -> MetadataRes
         topic_id: topic.topic_id,
         ..MetadataResponseTopic::default()
     });
-    MetadataResponse {
-        topics: topics.collect(),
-        ..MetadataResponse::default()
-    }
+    MetadataResponse { topics: topics.collect(), ..MetadataResponse::default() }
 }
 
 fn look_up(
@@ -126,10 +123,8 @@ fn look_up(
 }
 
 fn describe(directory: &Directory, topic: &TopicImage, listener: &str) -> MetadataResponseTopic {
-    let partitions = topic
-        .partitions
-        .iter()
-        .map(|(index, image)| partition(directory, *index, image, listener));
+    let partitions =
+        topic.partitions.iter().map(|(index, image)| partition(directory, *index, image, listener));
     MetadataResponseTopic {
         error_code: 0,
         name: Some(topic.name.to_string()),
@@ -208,4 +203,138 @@ fn controller_id<D: Disk>(core: &BrokerCore<D>, brokers: &[MetadataResponseBroke
     let own = core.node.get();
     let found = brokers.iter().find(|broker| broker.node_id == own).or(brokers.first());
     found.map_or(-1, |broker| broker.node_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Uuid;
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, topic_id};
+
+    fn request(topics: Option<Vec<MetadataRequestTopic>>) -> MetadataRequest {
+        MetadataRequest { topics, allow_auto_topic_creation: false, ..MetadataRequest::default() }
+    }
+
+    fn named(name: &str) -> MetadataRequestTopic {
+        MetadataRequestTopic { name: Some(name.to_owned()), ..MetadataRequestTopic::default() }
+    }
+
+    fn by_id(topic_id: Uuid) -> MetadataRequestTopic {
+        MetadataRequestTopic { topic_id, name: None, ..MetadataRequestTopic::default() }
+    }
+
+    fn cluster() -> TestBroker {
+        let broker = TestBroker::new();
+        broker.add_topic("b", 2, &[(1, &[1, 3])]);
+        broker.add_topic("a", 1, &[(2, &[2]), (-1, &[3])]);
+        broker
+    }
+
+    fn names(response: &MetadataResponse) -> Vec<(&str, i16)> {
+        let topics = response.topics.iter();
+        topics.map(|topic| (topic.name.as_deref().unwrap_or("null"), topic.error_code)).collect()
+    }
+
+    #[test]
+    fn no_topics_are_all_in_version_0_and_none_later_where_null_is_all() {
+        let broker = cluster();
+        let all = [("a", 0), ("b", 0)];
+        assert_eq!(names(&broker.ask(0, request(Some(Vec::new())))), all);
+        for version in 1..=13 {
+            let none = broker.ask(version, request(Some(Vec::new())));
+            assert!(none.topics.is_empty(), "version {version}");
+            assert_eq!(none.brokers.len(), 2);
+            assert_eq!(names(&broker.ask(version, request(None))), all, "version {version}");
+        }
+    }
+
+    #[test]
+    fn an_id_or_a_null_name_before_version_12_is_a_mistake_of_the_whole_request() {
+        let broker = cluster();
+        for version in [10, 11] {
+            for wrong in [by_id(topic_id(1)), by_id(Uuid::ZERO)] {
+                let response = broker.ask(version, request(Some(vec![named("a"), wrong])));
+                assert_eq!(names(&response), [("a", 42), ("", 42)]);
+                assert!(response.brokers.is_empty());
+                assert_eq!(response.cluster_id, None);
+            }
+        }
+    }
+
+    #[test]
+    fn from_version_12_a_topic_is_found_by_its_id_and_an_unknown_id_is_100() {
+        let broker = cluster();
+        let asked = vec![by_id(topic_id(1)), by_id(topic_id(9)), by_id(Uuid::ZERO)];
+        let response = broker.ask(12, request(Some(asked)));
+        assert_eq!(names(&response), [("a", 0), ("null", 100), ("null", 42)]);
+        assert_eq!(response.topics[1].topic_id, topic_id(9));
+    }
+
+    #[test]
+    fn an_id_that_names_another_topic_than_the_name_decides() {
+        let broker = cluster();
+        let asked = MetadataRequestTopic { name: Some("b".into()), ..by_id(topic_id(1)) };
+        assert_eq!(names(&broker.ask(12, request(Some(vec![asked])))), [("a", 0)]);
+    }
+
+    #[test]
+    fn every_topic_has_its_id_from_version_10_on() {
+        let response = cluster().ask(10, request(None));
+        let ids: Vec<Uuid> = response.topics.iter().map(|topic| topic.topic_id).collect();
+        assert_eq!(ids, [topic_id(1), topic_id(2)]);
+    }
+
+    #[test]
+    fn a_name_asked_for_twice_is_answered_once() {
+        let asked = vec![named("b"), named("zz"), named("b"), named("zz")];
+        assert_eq!(names(&cluster().ask(12, request(Some(asked)))), [("b", 0), ("zz", 3)]);
+    }
+
+    #[test]
+    fn partitions_tell_leader_isr_and_replicas_that_are_offline() {
+        let broker = cluster();
+        let response = broker.ask(9, request(None));
+        let partition = |topic: usize, at: usize| {
+            let partition = &response.topics[topic].partitions[at];
+            (partition.error_code, partition.leader_id, partition.offline_replicas.clone())
+        };
+        assert_eq!(partition(0, 0), (0, 2, vec![]));
+        assert_eq!(partition(0, 1), (ErrorCode::LeaderNotAvailable.code(), -1, vec![3]));
+        assert_eq!(partition(1, 0), (0, 1, vec![3]));
+        let of_b = &response.topics[1].partitions[0];
+        assert_eq!((of_b.leader_epoch, &of_b.isr_nodes[..]), (5, &[1, 3][..]));
+        assert_eq!(response.brokers[1].rack.as_deref(), Some("b"));
+        assert_eq!(response.controller_id, 1);
+    }
+
+    #[test]
+    fn missing_topics_are_created_only_where_client_and_broker_allow_it() {
+        let broker = cluster();
+        let _answer = broker.ask(12, request(Some(vec![named("new")])));
+        assert!(broker.calls().is_empty(), "the client said no");
+        let allowing = MetadataRequest {
+            allow_auto_topic_creation: true,
+            ..request(Some(vec![named("new"), named("not a name"), named("a")]))
+        };
+        let response = broker.ask(12, allowing);
+        assert_eq!(names(&response), [("new", 3), ("not a name", 17), ("a", 0)]);
+        assert_eq!(broker.calls().len(), 1);
+    }
+
+    #[test]
+    fn authorized_operations_are_told_when_asked_for() {
+        let broker = cluster();
+        let response = broker.ask(12, request(Some(vec![named("a"), named("zz")])));
+        assert!(response.topics.iter().all(|topic| topic.topic_authorized_operations == i32::MIN));
+        let asking = MetadataRequest {
+            include_topic_authorized_operations: true,
+            include_cluster_authorized_operations: true,
+            ..request(Some(vec![named("a"), named("zz")]))
+        };
+        let response = broker.ask(10, asking);
+        // Measured at Kafka 4.4.0.
+        assert!(response.topics.iter().all(|topic| topic.topic_authorized_operations == 3576));
+        assert_eq!(response.cluster_authorized_operations, 8096);
+    }
 }

@@ -79,10 +79,7 @@ fn create_topics(request: &CreateTopicsRequest, error: ErrorCode) -> CreateTopic
         error_message: message(error),
         ..Default::default()
     });
-    CreateTopicsResponse {
-        topics: topics.collect(),
-        ..Default::default()
-    }
+    CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
 }
 
 fn delete_topics(
@@ -105,10 +102,7 @@ fn delete_topics(
     } else {
         request.topic_names.iter().map(|name| result(Some(name.clone()))).collect()
     };
-    DeleteTopicsResponse {
-        responses,
-        ..Default::default()
-    }
+    DeleteTopicsResponse { responses, ..Default::default() }
 }
 
 fn create_partitions(
@@ -121,10 +115,7 @@ fn create_partitions(
         error_message: message(error),
         ..Default::default()
     });
-    CreatePartitionsResponse {
-        results: results.collect(),
-        ..Default::default()
-    }
+    CreatePartitionsResponse { results: results.collect(), ..Default::default() }
 }
 
 /// Version 0 has no error at the top; there the partitions say it.
@@ -162,10 +153,7 @@ fn alter_configs(request: &AlterConfigsRequest, error: ErrorCode) -> AlterConfig
         resource_name: resource.resource_name.clone(),
         ..Default::default()
     });
-    AlterConfigsResponse {
-        responses: responses.collect(),
-        ..Default::default()
-    }
+    AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
 }
 
 fn alter_incrementally(
@@ -179,10 +167,7 @@ fn alter_incrementally(
         resource_name: resource.resource_name.clone(),
         ..Default::default()
     });
-    IncrementalAlterConfigsResponse {
-        responses: responses.collect(),
-        ..Default::default()
-    }
+    IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
 }
 
 fn reassign(
@@ -257,11 +242,8 @@ mod tests {
                 ..Default::default()
             }
             .into(),
-            AlterConfigsRequest {
-                resources: vec![Default::default()],
-                ..Default::default()
-            }
-            .into(),
+            AlterConfigsRequest { resources: vec![Default::default()], ..Default::default() }
+                .into(),
             IncrementalAlterConfigsRequest {
                 resources: vec![Default::default()],
                 ..Default::default()

@@ -21,6 +21,8 @@ use crate::core::{BrokerCore, CallContext, Outcome, Responder};
 
 /// The first version that names topics by id.
 const FIRST_TOPIC_ID_VERSION: i16 = 13;
+/// The first version whose answer has room for who leads instead.
+const FIRST_LEADER_HINT_VERSION: i16 = 10;
 /// The topics that only coordinators write.
 pub(super) const INTERNAL_TOPICS: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
 
@@ -54,7 +56,7 @@ pub(super) fn handle<D: Disk>(
             return;
         }
         let directory = core_for_reply.directory();
-        let response = respond(&directory, &listener, places, outcomes);
+        let response = respond(&directory, &listener, version, places, outcomes);
         reply(Outcome::Answer(response.into()));
     });
     let parked = core.replicas.append(acks, timeout, version, entries, on_done);
@@ -146,9 +148,9 @@ fn merge(places: &[Place], appended: Vec<ProduceOutcome>) -> Vec<ProduceOutcome>
         .iter()
         .map(|place| match &place.refused {
             Some(refused) => refused.clone(),
-            None => appended.next().unwrap_or_else(|| {
-                ProduceOutcome::refused(ErrorCode::UnknownServerError, None)
-            }),
+            None => appended
+                .next()
+                .unwrap_or_else(|| ProduceOutcome::refused(ErrorCode::UnknownServerError, None)),
         })
         .collect()
 }
@@ -156,12 +158,16 @@ fn merge(places: &[Place], appended: Vec<ProduceOutcome>) -> Vec<ProduceOutcome>
 fn respond(
     directory: &Directory,
     listener: &str,
+    version: i16,
     places: Vec<Place>,
     outcomes: Vec<ProduceOutcome>,
 ) -> ProduceResponse {
     let mut responses: Vec<TopicProduceResponse> = Vec::new();
     let mut leaders: Vec<NodeId> = Vec::new();
-    for (place, outcome) in places.into_iter().zip(outcomes) {
+    for (place, mut outcome) in places.into_iter().zip(outcomes) {
+        if version < FIRST_LEADER_HINT_VERSION {
+            outcome.current_leader = None;
+        }
         if let Some((leader, _)) = outcome.current_leader
             && !leaders.contains(&leader)
         {
@@ -189,13 +195,12 @@ fn respond(
 }
 
 fn partition_response(index: i32, outcome: ProduceOutcome) -> PartitionProduceResponse {
-    let current_leader = outcome.current_leader.map_or_else(LeaderIdAndEpoch::default, |leader| {
-        LeaderIdAndEpoch {
+    let current_leader =
+        outcome.current_leader.map_or_else(LeaderIdAndEpoch::default, |leader| LeaderIdAndEpoch {
             leader_id: leader.0.get(),
             leader_epoch: leader.1.get(),
             ..LeaderIdAndEpoch::default()
-        }
-    });
+        });
     PartitionProduceResponse {
         index,
         error_code: outcome.error.code(),
@@ -232,4 +237,107 @@ fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<N
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::records::ProducerStamp;
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, batch, log_end, produce, topic_id};
+
+    fn broker() -> TestBroker {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1]), (2, &[2, 1])]);
+        broker
+    }
+
+    #[test]
+    fn a_batch_is_appended_and_its_first_offset_told() {
+        let broker = broker();
+        for base in [0, 2] {
+            let response =
+                broker.ask(9, produce(-1, "t", &[(0, batch(&[1, 2], ProducerStamp::NONE))]));
+            let told = &response.responses[0].partition_responses[0];
+            assert_eq!((told.error_code, told.base_offset, told.log_start_offset), (0, base, 0));
+            assert_eq!(told.log_append_time_ms, -1);
+        }
+        assert_eq!(log_end(&broker, "t", 0), 4);
+    }
+
+    /// P04.
+    #[test]
+    fn a_partition_that_comes_twice_is_answered_once_and_only_its_later_batch_is_written() {
+        let broker = broker();
+        let twice =
+            [(0, batch(&[1, 2, 3], ProducerStamp::NONE)), (0, batch(&[4], ProducerStamp::NONE))];
+        let response = broker.ask(9, produce(1, "t", &twice));
+        let told = &response.responses[0].partition_responses;
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].error_code, told[0].base_offset), (0, 0));
+        assert_eq!(log_end(&broker, "t", 0), 1);
+    }
+
+    /// P04.
+    #[test]
+    fn acks_0_is_not_answered_and_a_failure_closes_the_connection() {
+        let broker = broker();
+        let inbox = broker.send(9, produce(0, "t", &[(0, batch(&[1], ProducerStamp::NONE))]));
+        assert!(matches!(inbox.take(), Some(Outcome::NoResponse)));
+        assert_eq!(log_end(&broker, "t", 0), 1);
+        let inbox = broker.send(9, produce(0, "t", &[(1, batch(&[1], ProducerStamp::NONE))]));
+        assert!(matches!(inbox.take(), Some(Outcome::Close)));
+    }
+
+    #[test]
+    fn acks_that_do_not_exist_write_nothing() {
+        let broker = broker();
+        let response = broker.ask(9, produce(2, "t", &[(0, batch(&[1], ProducerStamp::NONE))]));
+        let told = &response.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, ErrorCode::InvalidRequiredAcks.code());
+        assert_eq!(log_end(&broker, "t", 0), 0);
+    }
+
+    /// KIP-951.
+    #[test]
+    fn who_is_not_the_leader_names_the_leader_from_version_10_on() {
+        let broker = broker();
+        let response = broker.ask(10, produce(1, "t", &[(1, batch(&[1], ProducerStamp::NONE))]));
+        let told = &response.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, ErrorCode::NotLeaderOrFollower.code());
+        assert_eq!((told.current_leader.leader_id, told.current_leader.leader_epoch), (2, 5));
+        let endpoint = &response.node_endpoints[0];
+        assert_eq!((endpoint.node_id, endpoint.host.as_str(), endpoint.port), (2, "host2", 9092));
+        // Older versions have no room for it; the answer must not carry it.
+        let response = broker.ask(9, produce(1, "t", &[(1, batch(&[1], ProducerStamp::NONE))]));
+        assert_eq!(
+            response.responses[0].partition_responses[0].error_code,
+            ErrorCode::NotLeaderOrFollower.code()
+        );
+    }
+
+    #[test]
+    fn topics_are_named_by_id_from_version_13_on() {
+        let broker = broker();
+        let mut request = produce(1, "", &[(0, batch(&[1], ProducerStamp::NONE))]);
+        request.topic_data[0].topic_id = topic_id(1);
+        let response = broker.ask(13, request.clone());
+        assert_eq!(response.responses[0].topic_id, topic_id(1));
+        assert_eq!(response.responses[0].partition_responses[0].error_code, 0);
+        request.topic_data[0].topic_id = topic_id(9);
+        let response = broker.ask(13, request);
+        let told = &response.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, ErrorCode::UnknownTopicId.code());
+        assert_eq!(log_end(&broker, "t", 0), 1);
+    }
+
+    #[test]
+    fn coordinators_topics_are_not_for_clients() {
+        let broker = TestBroker::new();
+        broker.add_topic("__consumer_offsets", 1, &[(1, &[1])]);
+        let batch = batch(&[1], ProducerStamp::NONE);
+        let response = broker.ask(9, produce(1, "__consumer_offsets", &[(0, batch)]));
+        let told = &response.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, ErrorCode::InvalidTopicException.code());
+    }
 }

@@ -12,10 +12,12 @@ use bytes::Bytes;
 use controller::records::{Config, Endpoint, Partition, PartitionChange, RegisterBroker, Topic};
 use controller::{ClusterImage, ImageDelta, MetadataRecord};
 use parking_lot::Mutex;
+use protocol::messages::ProduceRequest;
+use protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use protocol::records::{BatchBuilder, ProducerStamp};
 use protocol::{
-    BrokerEpoch, LeaderEpoch, NodeId, Offset, Request, RequestBody, ResponseBody,
-    TopicIdPartition, Uuid,
+    BrokerEpoch, LeaderEpoch, NodeId, Offset, Records, Request, RequestBody, ResponseBody,
+    TopicIdPartition, TopicPartition, Uuid,
 };
 use replication::time::{Instant, Now};
 use replication::trace::NoTrace;
@@ -71,10 +73,7 @@ struct FixedClock;
 
 impl Clock for FixedClock {
     fn now(&self) -> Now {
-        Now {
-            monotonic: Instant(Duration::from_secs(1)),
-            wall_clock_ms: NOW_MS,
-        }
+        Now { monotonic: Instant(Duration::from_secs(1)), wall_clock_ms: NOW_MS }
     }
 }
 
@@ -134,13 +133,12 @@ impl TestBroker {
         let lifecycle = BrokerLifecycle::new(lifecycle_config(), host.clone());
         let core =
             BrokerCore::new("test-cluster".into(), handler_config(), host, replicas, lifecycle);
-        let broker = TestBroker {
-            core,
-            controller,
-            image: Mutex::default(),
-            dir,
-        };
-        broker.apply(&[register(1, None, false), register(2, Some("b"), false), register(3, None, true)]);
+        let broker = TestBroker { core, controller, image: Mutex::default(), dir };
+        broker.apply(&[
+            register(1, None, false),
+            register(2, Some("b"), false),
+            register(3, None, true),
+        ]);
         broker
     }
 
@@ -272,6 +270,31 @@ pub(super) fn batch(timestamps: &[i64], stamp: ProducerStamp) -> Bytes {
     builder.build().unwrap()
 }
 
+/// A request that writes these batches to partitions of `topic`.
+pub(super) fn produce(acks: i16, topic: &str, batches: &[(i32, Bytes)]) -> ProduceRequest {
+    let partition_data = batches.iter().map(|(index, bytes)| PartitionProduceData {
+        index: *index,
+        records: Some(Records::Bytes(bytes.clone())),
+        ..PartitionProduceData::default()
+    });
+    ProduceRequest {
+        acks,
+        timeout_ms: 1000,
+        topic_data: vec![TopicProduceData {
+            name: topic.to_owned(),
+            partition_data: partition_data.collect(),
+            ..TopicProduceData::default()
+        }],
+        ..ProduceRequest::default()
+    }
+}
+
+/// Where a partition's log ends.
+pub(super) fn log_end(broker: &TestBroker, topic: &str, partition: i32) -> i64 {
+    let name = TopicPartition::new(topic, partition);
+    broker.core.replicas.log_end_offset(&name).unwrap().get()
+}
+
 fn register(id: i32, rack: Option<&str>, fenced: bool) -> MetadataRecord {
     RegisterBroker {
         broker_id: id,
@@ -312,10 +335,7 @@ fn open_replicas(
     let open = OpenReplicas {
         disk: &RealDisk,
         dirs: &[dir],
-        identity: Identity {
-            cluster_id: "test-cluster".into(),
-            node_id: NodeId(1),
-        },
+        identity: Identity { cluster_id: "test-cluster".into(), node_id: NodeId(1) },
         new_directory_ids: &[Uuid([9; 16])],
         recovery_threads: 1,
     };
