@@ -20,10 +20,7 @@ pub struct HealthArguments {
 pub fn run(arguments: &HealthArguments) -> Result<()> {
     let seen = ready::live_brokers(&mut None, &arguments.bootstrap)?;
     let (address, wanted) = (&arguments.bootstrap, arguments.brokers);
-    ensure!(
-        seen >= wanted,
-        "{address} sees {seen} live brokers, {wanted} wanted"
-    );
+    ensure!(seen >= wanted, "{address} sees {seen} live brokers, {wanted} wanted");
     println!("{address} sees {seen} live brokers");
     Ok(())
 }

@@ -38,9 +38,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         Some(id) => id,
         None => cluster_id_of(&config)?,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;

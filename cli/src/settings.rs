@@ -12,9 +12,8 @@ pub type Settings = BTreeMap<String, String>;
 pub fn parse_sets(sets: &[String]) -> Result<Settings> {
     let mut settings = Settings::new();
     for set in sets {
-        let (key, value) = set
-            .split_once('=')
-            .with_context(|| format!("--set {set}: expected key=value"))?;
+        let (key, value) =
+            set.split_once('=').with_context(|| format!("--set {set}: expected key=value"))?;
         if key.trim().is_empty() {
             bail!("--set {set}: the key is empty");
         }

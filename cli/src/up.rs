@@ -91,36 +91,28 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
 /// What is printed once clients can work.
 pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
     let bootstrap = plan.bootstrap.join(",");
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "ready bootstrap={bootstrap}")?;
+    let mut text = format!("ready bootstrap={bootstrap}\n");
     if !quiet {
         let first = &plan.bootstrap[0];
-        writeln!(
-            out,
-            "  produce: echo hello | kcat -b {first} -t greetings -P"
-        )?;
-        writeln!(
-            out,
-            "  consume: kcat -b {first} -t greetings -C -o beginning -e"
-        )?;
-        writeln!(out, "  data in {}, Ctrl-C stops", plan.folder.display())?;
+        text += &format!("  produce: echo hello | kcat -b {first} -t greetings -P\n");
+        text += &format!("  consume: kcat -b {first} -t greetings -C -o beginning -e\n");
+        text += &format!("  data in {}, Ctrl-C stops\n", plan.folder.display());
     }
-    out.flush()?;
-    Ok(())
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever read the first line may have gone, as `head -1` does; the cluster goes on.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Waits for [`ready::wait`] over all brokers, for as long as `still_hopeful` says.
-pub fn wait_until_ready(
-    plan: &Plan,
-    still_hopeful: impl FnMut() -> Result<()>,
-) -> Result<()> {
+pub fn wait_until_ready(plan: &Plan, still_hopeful: impl FnMut() -> Result<()>) -> Result<()> {
     ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE, still_hopeful)
 }
 
 fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -150,10 +142,7 @@ fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        let stopping: Vec<_> = nodes
-            .into_iter()
-            .map(|node| tokio::spawn(node.stop()))
-            .collect();
+        let stopping: Vec<_> = nodes.into_iter().map(|node| tokio::spawn(node.stop())).collect();
         for node in stopping {
             node.await?;
         }
@@ -174,9 +163,7 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     // Brokers take the even places of the port range, controllers the port after each.
     let combined = brokers.min(5);
     let voters: Vec<String> = if controllers == 0 {
-        (0..combined)
-            .map(|at| format!("{}@127.0.0.1:{}", at + 1, port_of(at) + 1))
-            .collect()
+        (0..combined).map(|at| format!("{}@127.0.0.1:{}", at + 1, port_of(at) + 1)).collect()
     } else {
         (0..controllers)
             .map(|at| {
@@ -190,17 +177,10 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     for at in 0..brokers {
         let is_controller = controllers == 0 && at < combined;
         let mut settings = broker_settings(at + 1, port_of(at), is_controller, brokers);
-        if let Some(rack) = arguments
-            .racks
-            .get(at as usize % arguments.racks.len().max(1))
-        {
+        if let Some(rack) = arguments.racks.get(at as usize % arguments.racks.len().max(1)) {
             settings.insert("broker.rack".into(), rack.clone());
         }
-        nodes.push(NodePlan {
-            id: at + 1,
-            port: Some(port_of(at)),
-            settings,
-        });
+        nodes.push(NodePlan { id: at + 1, port: Some(port_of(at)), settings });
     }
     for at in 0..controllers {
         nodes.push(NodePlan {
@@ -217,23 +197,16 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
             ("controller.listener.names", "CONTROLLER".into()),
             ("log.dirs", own.join("data").display().to_string()),
         ];
-        node.settings
-            .extend(common.map(|(key, value)| (key.to_owned(), value)));
+        node.settings.extend(common.map(|(key, value)| (key.to_owned(), value)));
         node.settings.extend(sets.clone());
     }
-    let bootstrap = (0..brokers)
-        .map(|at| format!("127.0.0.1:{}", port_of(at)))
-        .collect();
+    let bootstrap = (0..brokers).map(|at| format!("127.0.0.1:{}", port_of(at))).collect();
     if nodes.is_empty() {
         bail!("no nodes");
     }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(Plan {
-        nodes,
-        bootstrap,
-        folder: folder.to_path_buf(),
-    })
+    Ok(Plan { nodes, bootstrap, folder: folder.to_path_buf() })
 }
 
 fn broker_settings(id: i32, port: u16, is_controller: bool, brokers: i32) -> Settings {
@@ -251,10 +224,7 @@ fn broker_settings(id: i32, port: u16, is_controller: bool, brokers: i32) -> Set
             ("process.roles", roles.to_owned()),
             ("listeners", listeners),
             ("advertised.listeners", plaintext),
-            (
-                "listener.security.protocol.map",
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".into(),
-            ),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".into()),
             ("default.replication.factor", replicas.clone()),
             ("offsets.topic.replication.factor", replicas.clone()),
             ("transaction.state.log.replication.factor", replicas),
@@ -268,10 +238,7 @@ fn controller_settings(port: u16) -> Settings {
         [
             ("process.roles", "controller".to_owned()),
             ("listeners", format!("CONTROLLER://127.0.0.1:{port}")),
-            (
-                "listener.security.protocol.map",
-                "CONTROLLER:PLAINTEXT".into(),
-            ),
+            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT".into()),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     )

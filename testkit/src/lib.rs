@@ -4,3 +4,4 @@ pub mod client;
 pub mod invariants;
 pub mod real;
 pub mod sim;
+pub mod producer;

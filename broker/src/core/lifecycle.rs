@@ -126,6 +126,11 @@ impl BrokerLifecycle {
         self.life.lock().epoch
     }
 
+    /// Whether the metadata applied here has ever reached this registration.
+    pub fn has_caught_up(&self) -> bool {
+        self.life.lock().is_caught_up()
+    }
+
     /// Metadata was applied up to `offset`: a broker that waits for its own registration's record may
     /// ask to be unfenced at once (C02).
     pub fn on_metadata(&self, offset: Offset) {

@@ -38,6 +38,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// How long requests in flight may take once the broker stops serving.
 const ANSWER_GRACE: Duration = Duration::from_millis(500);
 
+/// The longest pause between two looks at whether the broker has caught up.
+const LONGEST_POLL: Duration = Duration::from_millis(50);
+
 /// What a node is told beside its configuration.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -99,7 +102,8 @@ pub struct Node {
 
 struct RunningBroker {
     core: Arc<BrokerCore<RealDisk>>,
-    server: NetworkServer,
+    addresses: BTreeMap<String, SocketAddr>,
+    server: JoinHandle<NetworkServer>,
     applied: watch::Receiver<Offset>,
     stop_ticks: watch::Sender<bool>,
     ticks: JoinHandle<()>,
@@ -156,7 +160,7 @@ impl Node {
 
     /// The address of a listener of the broker.
     pub fn address(&self, listener: &str) -> Option<SocketAddr> {
-        self.broker.as_ref().and_then(|broker| broker.server.address(listener))
+        self.broker.as_ref().and_then(|broker| broker.addresses.get(listener).copied())
     }
 
     /// Tells how far committed metadata is applied here, and every change of it.
@@ -294,7 +298,11 @@ impl RunningBroker {
         };
         let advertised = advertised(config, &listeners)?;
         let core = open_core(config, &options.cluster_id, host, advertised)?;
-        let server = listeners.serve(Arc::new(CoreService(core.clone())));
+        let names = config.listener_addresses().into_iter().map(|address| address.name);
+        let addresses = names
+            .filter_map(|name| listeners.address(&name).map(|address| (name, address)))
+            .collect();
+        let server = tokio::spawn(serve_once_caught_up(core.clone(), listeners));
         let (applied_sender, applied) = watch::channel(Offset::NONE);
         let (stop_ticks, ticks_stopped) = watch::channel(false);
         let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped));
@@ -304,6 +312,7 @@ impl RunningBroker {
         ];
         Ok(Self {
             core,
+            addresses,
             server,
             applied,
             stop_ticks,
@@ -322,7 +331,10 @@ impl RunningBroker {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.server.shutdown(ANSWER_GRACE).await;
+        self.server.abort();
+        if let Ok(server) = self.server.await {
+            server.shutdown(ANSWER_GRACE).await;
+        }
         let _ = self.stop_ticks.send(true);
         let _ = self.ticks.await;
         for task in &self.tasks {
@@ -333,6 +345,21 @@ impl RunningBroker {
         }
         self.core.shut_down();
     }
+}
+
+/// Answers nobody before this broker's metadata has reached its own registration: what an earlier run
+/// left in the metadata, this broker alive among others, is not true any more. Clients that come
+/// earlier are connected and wait.
+async fn serve_once_caught_up(
+    core: Arc<BrokerCore<RealDisk>>,
+    listeners: BoundListeners,
+) -> NetworkServer {
+    let mut pause = Duration::from_millis(1);
+    while !core.lifecycle.has_caught_up() {
+        tokio::time::sleep(pause).await;
+        pause = (pause + pause / 4).min(LONGEST_POLL);
+    }
+    listeners.serve(Arc::new(CoreService(core)))
 }
 
 fn client_config(config: &BrokerConfig, cluster_id: &str) -> ControllerClientConfig {

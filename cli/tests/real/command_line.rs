@@ -1,0 +1,178 @@
+//! The command line: what is printed, what is refused, how it stops, what it keeps.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::client::{Client, batch_of};
+use testkit::real::free_ports;
+
+use crate::{BINARY, alone};
+
+fn up(arguments: &[&str]) -> (Child, Vec<String>) {
+    let mut child = Command::new(BINARY)
+        .arg("up")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("highwater starts");
+    let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut lines = Vec::new();
+    for line in stdout.lines() {
+        let line = line.expect("text");
+        let ready = line.starts_with("ready ");
+        lines.push(line);
+        if ready {
+            break;
+        }
+    }
+    (child, lines)
+}
+
+fn interrupt(mut child: Child) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a pid");
+    kill_process(pid, Signal::INT).expect("a signal");
+    let status = child.wait().expect("it ends");
+    assert!(status.success(), "ended with {status}");
+}
+
+/// A port with `count` free ones after it.
+fn free_range(count: u16) -> u16 {
+    for _ in 0..50 {
+        let first = free_ports(1).expect("a port")[0];
+        if first.checked_add(count).is_none() {
+            continue;
+        }
+        let all = (first..first + count)
+            .all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok());
+        if all {
+            return first;
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+#[test]
+fn up_says_when_it_is_ready_keeps_its_data_and_stops_on_ctrl_c() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().to_str().expect("text");
+    let port = free_range(6).to_string();
+    let (child, lines) = up(&["--data", data, "--port", &port, "--quiet"]);
+    let address = format!("127.0.0.1:{port}");
+    let expected = format!("ready bootstrap={address}");
+    assert!(lines.last().expect("a line").starts_with(&expected), "{lines:?}");
+    let timeout = Duration::from_secs(10);
+    let mut client = Client::connect(&address, timeout).expect("a client");
+    // The topic makes itself on the first question for it.
+    let mut leader = None;
+    for _ in 0..500 {
+        leader = leader_of(&mut client, "kept");
+        if leader.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut writer = Client::connect(&leader.expect("a leader"), timeout).expect("a client");
+    let batch = batch_of(&[b"before"]).expect("a batch");
+    let answer = writer.produce("kept", 0, -1, batch, timeout).expect("an answer");
+    assert_eq!((answer.error_code, answer.base_offset), (0, 0));
+    interrupt(child);
+    let (child, _) = up(&["--data", data, "--port", &port, "--quiet"]);
+    let mut client = Client::connect(&address, timeout).expect("a client");
+    let leader = leader_of(&mut client, "kept").expect("the topic is still there");
+    let mut reader = Client::connect(&leader, timeout).expect("a client");
+    let records = reader.read_all("kept", 0, 0).expect("records");
+    assert_eq!(records[0].value.as_deref(), Some(&b"before"[..]));
+    interrupt(child);
+}
+
+fn leader_of(client: &mut Client, topic: &str) -> Option<String> {
+    let request = protocol::messages::MetadataRequest {
+        topics: Some(vec![protocol::messages::metadata_request::MetadataRequestTopic {
+            name: Some(topic.into()),
+            ..Default::default()
+        }]),
+        allow_auto_topic_creation: true,
+        ..Default::default()
+    };
+    let metadata = client.call(12, request).expect("an answer");
+    let leader = metadata.topics.first()?.partitions.first()?.leader_id;
+    let broker = metadata.brokers.iter().find(|broker| broker.node_id == leader)?;
+    Some(format!("{}:{}", broker.host, broker.port))
+}
+
+#[test]
+fn processes_are_named_before_ready_and_end_with_their_parent() {
+    let _alone = alone();
+    let port = free_range(6).to_string();
+    let (child, lines) = up(&["--port", &port, "--processes"]);
+    let nodes: Vec<&String> = lines.iter().filter(|line| line.starts_with("node ")).collect();
+    assert_eq!(nodes.len(), 3, "{lines:?}");
+    let pids: Vec<i32> = nodes
+        .iter()
+        .map(|line| line.split(' ').nth(3).and_then(|pid| pid.parse().ok()).expect("a pid"))
+        .collect();
+    interrupt(child);
+    for pid in pids {
+        let alive = std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
+        assert!(!alive, "process {pid} still runs");
+    }
+}
+
+#[test]
+fn controllers_of_their_own_serve_a_single_broker() {
+    let _alone = alone();
+    let port = free_range(8).to_string();
+    let (child, lines) = up(&["--port", &port, "--brokers", "1", "--controllers", "3", "--quiet"]);
+    assert_eq!(lines, [format!("ready bootstrap=127.0.0.1:{port}")]);
+    interrupt(child);
+}
+
+fn serve(text: &str, sets: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("server.properties");
+    std::fs::write(&file, text).expect("a file");
+    let mut command = Command::new(BINARY);
+    command.arg("serve").arg(&file);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command.output().expect("highwater runs")
+}
+
+#[test]
+fn a_wrong_value_stops_the_start_and_says_key_value_and_what_is_allowed() {
+    let output = serve(
+        "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://:0,CONTROLLER://:0\n\
+         controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@localhost:1\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+         num.partitions=0\n",
+        &["log.segment.bytes=many"],
+    );
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("num.partitions") && text.contains('0'), "{text}");
+    assert!(text.contains("log.segment.bytes") && text.contains("many"), "{text}");
+}
+
+#[test]
+fn a_folder_of_another_cluster_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(
+        folder.path().join("meta.properties"),
+        "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=7\n",
+    )
+    .expect("a file");
+    let output = serve(
+        "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n\
+         controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@localhost:1\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n",
+        &[&format!("log.dirs={}", folder.path().display())],
+    );
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("belongs to node 7, this is node 1"), "{text}");
+}
