@@ -16,7 +16,7 @@ use protocol::messages::{
     RequestBody, fetch_response,
 };
 use protocol::{
-    ApiKey, DecodeError, EncodeError, ErrorCode, Listener, Part, Records, Request, ResponseBody,
+    ApiKey, EncodeError, ErrorCode, Listener, Part, Records, Request, ResponseBody,
     WrongApi, join_parts,
 };
 

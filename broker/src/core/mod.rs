@@ -54,6 +54,7 @@ pub struct HandlerConfig {
 
 /// How a request ends.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are answers, moved once and never stored")]
 pub enum Outcome {
     /// With an answer.
     Answer(ResponseBody),

@@ -113,7 +113,7 @@ fn carry_out<D: Disk>(
     for (key, assignments) in plan.additions {
         let found = running.entry(key).or_insert_with(|| {
             let fetcher = Fetcher::new(
-                FetcherCore::new(key.leader, key.fetcher_id, settings.fetcher.clone()),
+                FetcherCore::new(key.leader, key.fetcher_id, settings.fetcher),
                 core.replicas.clone(),
                 environment.clone(),
                 settings.connection,
