@@ -142,6 +142,14 @@ fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        let mut brokers = tokio::task::JoinSet::new();
+        for mut node in nodes {
+            brokers.spawn(async move {
+                node.stop_broker().await;
+                node
+            });
+        }
+        let nodes = brokers.join_all().await;
         let stopping: Vec<_> = nodes.into_iter().map(|node| tokio::spawn(node.stop())).collect();
         for node in stopping {
             node.await?;

@@ -66,10 +66,6 @@ pub(crate) fn folder_kind(name: &str) -> FolderKind {
     if name.ends_with(STRAY_SUFFIX) {
         return FolderKind::Stray;
     }
-    if name == METADATA_FOLDER {
-        // The controllers' own log lies beside the partitions and is none of them.
-        return FolderKind::Other;
-    }
     match name.rsplit_once('-') {
         Some((topic, partition)) if !topic.is_empty() => match partition.parse::<u32>() {
             Ok(number) if number <= i32::MAX as u32 => {

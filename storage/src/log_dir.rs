@@ -13,7 +13,7 @@ use crate::checkpoint::{self, CleanShutdown, MetaProperties, PartitionOffsets};
 use crate::config::LogConfig;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{IoContext, LogError};
-use crate::files::{FolderKind, folder_kind};
+use crate::files::{FolderKind, METADATA_FOLDER, folder_kind};
 use crate::log::{Log, OpenLog, remove_folder};
 
 const LOCK: &str = ".lock";
@@ -179,6 +179,10 @@ impl<D: Disk> LogDir<D> {
         let mut work = Vec::new();
         for entry in self.disk.list(&self.path).at("list", &self.path)? {
             if !entry.is_dir {
+                continue;
+            }
+            if entry.name == METADATA_FOLDER {
+                // The controllers' own log; it is theirs to open.
                 continue;
             }
             match folder_kind(&entry.name) {

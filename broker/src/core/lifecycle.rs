@@ -27,6 +27,11 @@ use crate::core::host::{CallError, Host};
 
 const REGISTRATION_VERSION: i16 = 4;
 const HEARTBEAT_VERSION: i16 = 1;
+/// How long a call may take while the broker stops.
+const STOPPING_CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// A broker that stops and hears nothing from any controller for so long goes without leave: its
+/// cluster is stopping as well, and nobody is there to move its leaders to.
+const UNANSWERED_STOP: Duration = Duration::from_secs(2);
 /// The pause after a call that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -85,6 +90,8 @@ struct Life {
     epoch: BrokerEpoch,
     in_flight: bool,
     next_call: Instant,
+    /// Since when a stopping broker has not been answered.
+    unanswered_since: Option<Instant>,
     /// Everything up to here is applied.
     metadata_offset: Offset,
     offline_dirs: Vec<Uuid>,
@@ -106,6 +113,7 @@ impl BrokerLifecycle {
             epoch: BrokerEpoch::NONE,
             in_flight: false,
             next_call: Instant::ZERO,
+            unanswered_since: None,
             metadata_offset: Offset::NONE,
             offline_dirs: Vec::new(),
         };
@@ -124,6 +132,13 @@ impl BrokerLifecycle {
     /// The epoch of the registration in force.
     pub fn epoch(&self) -> BrokerEpoch {
         self.life.lock().epoch
+    }
+
+    /// Whether `image` knows this very run of the broker.
+    pub fn is_registered_in(&self, image: &controller::ClusterImage) -> bool {
+        image
+            .broker(self.config.node)
+            .is_some_and(|broker| broker.incarnation_id == self.config.incarnation)
     }
 
     /// Whether the metadata applied here has ever reached this registration.
@@ -166,13 +181,14 @@ impl BrokerLifecycle {
                 _ => LifecycleState::Stopping,
             };
             life.next_call = now;
+            life.unanswered_since = Some(now);
         }
         (self.host.wake_by)(now);
     }
 
     /// Registers or sends a heartbeat when it is due; gives when to be called again.
     pub fn on_tick(self: &Arc<Self>, now: Now) -> Option<Instant> {
-        let request = {
+        let (request, timeout) = {
             let mut life = self.life.lock();
             if life.state == LifecycleState::Stopped || life.in_flight {
                 return None;
@@ -181,7 +197,11 @@ impl BrokerLifecycle {
                 return Some(life.next_call);
             }
             life.in_flight = true;
-            self.request(&life)
+            let timeout = match life.state {
+                LifecycleState::Stopping => STOPPING_CALL_TIMEOUT,
+                _ => self.config.session_timeout / 2,
+            };
+            (self.request(&life), timeout)
         };
         let version = match &request {
             RequestBody::BrokerRegistration(_) => REGISTRATION_VERSION,
@@ -191,7 +211,6 @@ impl BrokerLifecycle {
         let reply = Box::new(move |answer: Result<ResponseBody, CallError>| {
             lifecycle.on_answer(answer);
         });
-        let timeout = self.config.session_timeout / 2;
         self.host.controller.call(version, request, timeout, reply);
         None
     }
@@ -243,6 +262,7 @@ impl BrokerLifecycle {
         let next = {
             let mut life = self.life.lock();
             life.in_flight = false;
+            life.note_answered(answer.is_ok(), now);
             life.next_call = match answer {
                 Ok(ResponseBody::BrokerRegistration(response)) => {
                     self.on_registered(&mut life, &response, now)
@@ -325,6 +345,20 @@ impl BrokerLifecycle {
 }
 
 impl Life {
+    /// Counts how long a stopping broker has been left alone.
+    fn note_answered(&mut self, answered: bool, now: Instant) {
+        if self.state != LifecycleState::Stopping {
+            return;
+        }
+        match self.unanswered_since {
+            Some(since) if !answered && now.since(since) >= UNANSWERED_STOP => {
+                self.state = LifecycleState::Stopped;
+            }
+            Some(_) if !answered => {}
+            _ => self.unanswered_since = Some(now),
+        }
+    }
+
     /// Whether the metadata has reached this registration's own record: its epoch is that record's
     /// offset.
     fn is_caught_up(&self) -> bool {

@@ -176,11 +176,17 @@ impl Node {
         }
     }
 
-    /// Moves the leaders away, then stops everything and closes the logs.
-    pub async fn stop(self) {
-        if let Some(broker) = self.broker {
+    /// Moves the leaders away and closes the logs; the controller goes on. A cluster in one process stops
+    /// all its brokers first, while there are controllers to ask.
+    pub async fn stop_broker(&mut self) {
+        if let Some(broker) = self.broker.take() {
             broker.stop().await;
         }
+    }
+
+    /// Moves the leaders away, then stops everything and closes the logs.
+    pub async fn stop(mut self) {
+        self.stop_broker().await;
         if let Some(controller) = self.controller
             && let Err(error) = controller.stop().await
         {
