@@ -126,6 +126,8 @@ pub struct BrokerCore<D: Disk> {
     /// Topics that the controller is being asked to create on demand.
     pub(crate) creating_topics: Arc<Mutex<BTreeSet<String>>>,
     strays_removed: Mutex<bool>,
+    /// Whether the metadata has ever reached this run's own registration.
+    joined: Mutex<bool>,
 }
 
 impl<D: Disk> BrokerCore<D> {
@@ -147,6 +149,7 @@ impl<D: Disk> BrokerCore<D> {
             lifecycle,
             creating_topics: Arc::default(),
             strays_removed: Mutex::new(false),
+            joined: Mutex::new(false),
         })
     }
 
@@ -162,9 +165,22 @@ impl<D: Disk> BrokerCore<D> {
 
     /// Takes over committed metadata, in order. `caught_up` says that nothing committed is known to be
     /// missing; the first time, logs that the cluster does not know of are removed (I01).
+    ///
+    /// No replica takes a role before the metadata has this run's own registration: what an earlier
+    /// run was, leader of an epoch that is still in force perhaps, this one with its log as the crash
+    /// left it must not take up (C02, H11).
     pub fn on_metadata(&self, image: ClusterImage, delta: &ImageDelta, caught_up: bool) {
         let offset: Offset = image.offset();
-        self.replicas.apply_metadata(image, delta);
+        if *self.joined.lock() {
+            self.replicas.apply_metadata(image, delta);
+        } else if self.lifecycle.is_registered_in(&image) {
+            *self.joined.lock() = true;
+            let everything = ImageDelta::between(&ClusterImage::default(), &image);
+            self.replicas.apply_metadata(image, &everything);
+        } else {
+            self.lifecycle.on_metadata(offset);
+            return;
+        }
         if caught_up && offset.get() >= self.lifecycle.epoch().get() {
             let mut removed = self.strays_removed.lock();
             if !*removed && self.lifecycle.epoch() != protocol::BrokerEpoch::NONE {
