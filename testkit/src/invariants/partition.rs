@@ -373,11 +373,22 @@ fn check_epochs(node: NodeId, facts: &ReplicaFacts, found: &mut Vec<Violation>) 
             format!("{node}: the epochs are {:?}, the log ends at {}", facts.epochs, facts.log_end),
         ));
     }
-    let own = facts.epoch_start.map(|start| (facts.leader_epoch, start));
-    if facts.is_leader && facts.epochs.last().copied() != own {
+    if !facts.is_leader {
+        return;
+    }
+    // A leader that was restarted within its epoch begins again at its log's end; the entry stays.
+    let is_own = |entry: &(LeaderEpoch, Offset)| {
+        entry.0 == facts.leader_epoch && facts.epoch_start.is_some_and(|start| entry.1 <= start)
+    };
+    if !facts.epochs.last().is_some_and(is_own) {
         found.push(broken(
             "I9",
-            format!("{node} leads since {own:?}, but its last epoch is {:?}", facts.epochs.last()),
+            format!(
+                "{node} leads epoch {} since {:?}, but its last epoch is {:?}",
+                facts.leader_epoch,
+                facts.epoch_start,
+                facts.epochs.last()
+            ),
         ));
     }
 }

@@ -14,19 +14,19 @@ const WALL_START_MS: i64 = 1_700_000_000_000;
 /// The simulation's time, shared by all nodes. Clones are the same time.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualTime {
-    micros: Arc<AtomicU64>,
+    nanos: Arc<AtomicU64>,
 }
 
 impl VirtualTime {
     /// The moment.
     pub fn now(&self) -> Instant {
-        Instant(Duration::from_micros(self.micros.load(Ordering::Relaxed)))
+        Instant(Duration::from_nanos(self.nanos.load(Ordering::Relaxed)))
     }
 
     /// Moves on to `instant`; time never goes back.
     pub fn advance_to(&self, instant: Instant) {
-        let micros = u64::try_from(instant.0.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_max(micros, Ordering::Relaxed);
+        let nanos = u64::try_from(instant.0.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_max(nanos, Ordering::Relaxed);
     }
 }
 

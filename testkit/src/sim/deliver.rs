@@ -109,6 +109,11 @@ impl Simulation {
         match request {
             RpcRequest::Kafka { version, body } => {
                 process.connections.opened(rpc);
+                if !process.core.lifecycle.has_caught_up() {
+                    // Connected, and served once this run is known.
+                    process.unserved.push((from, rpc, version, body));
+                    return;
+                }
                 let context = CallContext {
                     api_version: version,
                     client_id: Some(from.to_string()),
@@ -269,6 +274,7 @@ impl Simulation {
         let mut rounds = 0;
         loop {
             let mut busy = self.drain_controller(id)?;
+            busy |= self.serve_early_requests(id);
             busy |= self.run_core(id);
             busy |= self.carry_out(id);
             busy |= self.poll_fetchers(id);
@@ -317,6 +323,22 @@ impl Simulation {
             self.answer(rpc, RpcAnswer::Call(reply));
         }
         Ok(busy)
+    }
+
+    /// Serves the requests that came before this run of the broker was known.
+    fn serve_early_requests(&mut self, id: NodeId) -> bool {
+        let Some(process) = self.process(id) else {
+            return false;
+        };
+        if process.unserved.is_empty() || !process.core.lifecycle.has_caught_up() {
+            return false;
+        }
+        for (from, rpc, version, body) in std::mem::take(&mut process.unserved) {
+            if self.rpcs.contains_key(&rpc) {
+                self.on_request(id, from, rpc, RpcRequest::Kafka { version, body });
+            }
+        }
+        true
     }
 
     fn run_core(&mut self, id: NodeId) -> bool {

@@ -149,6 +149,8 @@ pub struct RunningNode {
     /// Who waits for which decision.
     pub(super) serving: BTreeMap<u64, (Address, u64)>,
     pub(super) parked_reads: Vec<ParkedRead>,
+    /// Kafka requests that came before the broker was known: who asked, number, version, request.
+    pub(super) unserved: Vec<(Address, u64, i16, RequestBody)>,
     pub(super) stopping: bool,
     /// The broker is closed; the process ends by then at the latest.
     pub(super) closed_by: Option<Instant>,
@@ -251,6 +253,7 @@ impl SimNode {
             timer: None,
             serving: BTreeMap::new(),
             parked_reads: Vec::new(),
+            unserved: Vec::new(),
             stopping: false,
             closed_by: None,
         });

@@ -26,6 +26,8 @@ use crate::invariants::{Checker, FaultModel, Violation};
 
 /// Events that one step may cause at one moment before it counts as a loop.
 pub(super) const SPIN_LIMIT: usize = 10_000;
+/// Steps in one virtual second that are a storm of messages and no life.
+const STORM_LIMIT: usize = 50_000;
 /// Whole logs are compared after so many steps.
 const LOGS_EVERY: u64 = 500;
 
@@ -131,6 +133,8 @@ pub struct Simulation {
     pub(super) observer: Observer,
     pub(super) faults: SimRandom,
     steps: u64,
+    /// Steps within the second.
+    this_second: usize,
     fingerprint: u64,
 }
 
@@ -172,6 +176,7 @@ impl Simulation {
             observer: Observer::default(),
             faults: random.fork(),
             steps: 0,
+            this_second: 0,
             fingerprint: 0xcbf2_9ce4_8422_2325,
             config,
         };
@@ -255,8 +260,13 @@ impl Simulation {
         let Some(((at, _), event)) = self.queue.pop_first() else {
             return Ok(false);
         };
+        let same_second = at.0.as_secs() == self.now().0.as_secs();
+        self.this_second = if same_second { self.this_second + 1 } else { 0 };
         self.time.advance_to(at);
         self.steps += 1;
+        if self.this_second > STORM_LIMIT {
+            bail!("a storm at {:?} with {event:?}; {}", at.0, self.describe());
+        }
         self.mix_in(&event);
         match event {
             WorldEvent::Node { node, life, event } => self.on_node_event(node, life, event)?,
