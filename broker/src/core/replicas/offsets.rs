@@ -5,9 +5,9 @@ use replication::PartitionError;
 use replication::partition::FetchIsolation;
 use storage::{Disk, LogError};
 
+use super::ReplicaManager;
 use super::append::log_error_code;
 use super::partition::Replica;
-use super::ReplicaManager;
 
 /// The special timestamps of ListOffsets.
 pub mod special {
@@ -63,10 +63,7 @@ impl OffsetAnswer {
 
     /// An error.
     pub fn refused(error: ErrorCode) -> Self {
-        OffsetAnswer {
-            error,
-            ..OffsetAnswer::NOTHING
-        }
+        OffsetAnswer { error, ..OffsetAnswer::NOTHING }
     }
 }
 
@@ -124,7 +121,6 @@ impl<D: Disk> ReplicaManager<D> {
         partition: &TopicPartition,
         current_leader_epoch: LeaderEpoch,
         epoch: LeaderEpoch,
-        from_any_replica: bool,
     ) -> EpochEndAnswer {
         let refused = |error| EpochEndAnswer {
             error,
@@ -136,9 +132,7 @@ impl<D: Disk> ReplicaManager<D> {
             Err(missing) => return refused(missing.code()),
         };
         let replica = partition.lock();
-        let checked =
-            replica.state.check_current_leader_epoch(current_leader_epoch, !from_any_replica);
-        if let Err(error) = checked {
+        if let Err(error) = replica.state.check_current_leader_epoch(current_leader_epoch, true) {
             return refused(error.code());
         }
         let end = replica.log.epochs().end_offset_for(epoch, replica.log.log_end_offset());
