@@ -14,7 +14,7 @@ use protocol::messages::fetch_response::{
     PartitionData,
 };
 use protocol::messages::{FetchRequest, FetchResponse};
-use protocol::{BrokerEpoch, ErrorCode, NodeId};
+use protocol::{BrokerEpoch, ErrorCode, NodeId, Records};
 use replication::fetch_session::{FetchContext, SessionRequest, TopicKey};
 use replication::partition::{FetchIsolation, FetchReader};
 use storage::Disk;
@@ -36,11 +36,7 @@ pub(super) fn handle<D: Disk>(
 ) {
     let version = context.api_version;
     let Some(params) = params(&request, context) else {
-        let response = FetchResponse {
-            error_code: ErrorCode::UnknownServerError.code(),
-            ..FetchResponse::default()
-        };
-        return super::answer(reply, response);
+        return super::answer(reply, all_refused(request, ErrorCode::UnknownServerError));
     };
     let is_follower = matches!(params.reader, FetchReader::Replica(_));
     let session = SessionRequest::from_fetch(&request, version, is_follower);
@@ -96,6 +92,29 @@ fn params(request: &FetchRequest, context: &CallContext) -> Option<FetchParams> 
         client_rack: request.rack_id.clone(),
         listener: context.listener.clone(),
     })
+}
+
+/// One error for the whole request, at the top and for each partition: versions below 7 have no error
+/// at the top, and a client of one would take an answer without partitions for no news.
+fn all_refused(request: FetchRequest, error: ErrorCode) -> FetchResponse {
+    let refused = |index| PartitionData {
+        partition_index: index,
+        error_code: error.code(),
+        high_watermark: -1,
+        records: Some(Records::empty()),
+        ..PartitionData::default()
+    };
+    let topics = request.topics.into_iter().map(|topic| FetchableTopicResponse {
+        topic: topic.topic,
+        topic_id: topic.topic_id,
+        partitions: topic.partitions.iter().map(|wanted| refused(wanted.partition)).collect(),
+        ..FetchableTopicResponse::default()
+    });
+    FetchResponse {
+        error_code: error.code(),
+        responses: topics.collect(),
+        ..FetchResponse::default()
+    }
 }
 
 /// Closes the session's part and builds the answer.
@@ -212,4 +231,47 @@ fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<N
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, topic_id};
+
+    /// Measured on Kafka 4.4.0, with these offsets and an empty list of aborted transactions.
+    #[test]
+    fn f03_an_isolation_level_that_does_not_exist_is_an_error_of_every_partition() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        for version in [4, 6, 7, 12, 13, 18] {
+            let wanted = |partition| FetchPartition { partition, ..FetchPartition::default() };
+            let request = FetchRequest {
+                isolation_level: 2,
+                topics: vec![FetchTopic {
+                    topic: "t".into(),
+                    topic_id: topic_id(1),
+                    partitions: vec![wanted(0), wanted(9)],
+                    ..FetchTopic::default()
+                }],
+                ..FetchRequest::default()
+            };
+            let response = broker.ask(version, request);
+            assert_eq!(response.error_code, -1);
+            let told = response.responses[0].partitions.iter().map(|told| {
+                assert_eq!(told.records.as_ref().map(Records::len), Some(0));
+                assert_eq!(told.aborted_transactions.as_deref(), Some(&[][..]));
+                (
+                    told.partition_index,
+                    told.error_code,
+                    told.high_watermark,
+                    told.last_stable_offset,
+                    told.log_start_offset,
+                )
+            });
+            let told: Vec<_> = told.collect();
+            assert_eq!(told, [(0, -1, -1, -1, -1), (9, -1, -1, -1, -1)], "version {version}");
+        }
+    }
 }
