@@ -100,7 +100,7 @@ fn read(
     }
     let mut entries = Vec::new();
     for (place, records) in places.iter_mut().zip(batches) {
-        match admit(place, transactional, records) {
+        match admit(place, version >= FIRST_TOPIC_ID_VERSION, transactional, records) {
             Ok(entry) => entries.push(entry),
             Err(refused) => place.refused = Some(refused),
         }
@@ -110,10 +110,11 @@ fn read(
 
 fn admit(
     place: &Place,
+    by_id: bool,
     transactional: bool,
     records: Option<Records>,
 ) -> Result<ProduceEntry, ProduceOutcome> {
-    if place.topic.is_empty() && !place.topic_id.is_zero() {
+    if place.topic.is_empty() && by_id {
         return Err(ProduceOutcome::refused(ErrorCode::UnknownTopicId, None));
     }
     if INTERNAL_TOPICS.contains(&place.topic.as_str()) {
@@ -324,10 +325,12 @@ mod tests {
         let response = broker.ask(13, request.clone());
         assert_eq!(response.responses[0].topic_id, topic_id(1));
         assert_eq!(response.responses[0].partition_responses[0].error_code, 0);
-        request.topic_data[0].topic_id = topic_id(9);
-        let response = broker.ask(13, request);
-        let told = &response.responses[0].partition_responses[0];
-        assert_eq!(told.error_code, ErrorCode::UnknownTopicId.code());
+        for unknown in [topic_id(9), Uuid::ZERO] {
+            request.topic_data[0].topic_id = unknown;
+            let response = broker.ask(13, request.clone());
+            let told = &response.responses[0].partition_responses[0];
+            assert_eq!(told.error_code, ErrorCode::UnknownTopicId.code());
+        }
         assert_eq!(log_end(&broker, "t", 0), 1);
     }
 
