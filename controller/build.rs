@@ -10,15 +10,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
-    files.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "proto")
-    });
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "proto"));
     // The order of a folder's listing must not show in the output.
     files.sort();
     let descriptors = protox::compile(&files, [&folder])?;
-    tonic_prost_build::configure()
-        .bytes(".highwater.control")
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".highwater.control").compile_fds(descriptors)?;
     Ok(())
 }

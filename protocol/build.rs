@@ -17,9 +17,7 @@ fn main() {
         eprintln!("to be run by cargo");
         exit(1);
     };
-    let options = generator::Options {
-        reflect: env::var_os("CARGO_FEATURE_JSON").is_some(),
-    };
+    let options = generator::Options { reflect: env::var_os("CARGO_FEATURE_JSON").is_some() };
     if let Err(error) =
         generator::generate(&Path::new(&root).join("schemas"), Path::new(&out), options)
     {

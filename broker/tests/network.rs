@@ -22,9 +22,7 @@ async fn p01_an_unknown_api_versions_version_is_answered_in_version_0_with_error
     let server = start(echoing(), NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
     // Version 99 has a flexible header (an empty tag section) and a body nobody can read.
-    client
-        .send(&raw_request(18, 99, 7, &[0, 0xde, 0xad, 0xbe, 0xef]))
-        .await;
+    client.send(&raw_request(18, 99, 7, &[0, 0xde, 0xad, 0xbe, 0xef])).await;
     let newest = *protocol::ApiKey::ApiVersions.served_versions().end() as u8;
     let expected = [0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, newest];
     assert_eq!(client.receive().await.expect("an answer"), expected);
@@ -59,28 +57,17 @@ async fn p02_a_request_nobody_serves_closes_the_connection_after_the_earlier_ans
         bytes.extend(heartbeat(4));
         bytes.extend([0; 100_000]);
         client.send(&bytes).await;
-        assert_eq!(
-            (client.receive_id().await, client.receive_id().await),
-            (1, 2),
-            "case {index}"
-        );
+        assert_eq!((client.receive_id().await, client.receive_id().await), (1, 2), "case {index}");
         assert!(client.is_closed().await, "case {index}");
         assert_eq!(server.counters().requests_refused.get(), index as u64 + 1);
     }
     bystander.send(&heartbeat(5)).await;
-    assert_eq!(
-        bystander.receive_id().await,
-        5,
-        "other connections are unaffected"
-    );
+    assert_eq!(bystander.receive_id().await, 5, "other connections are unaffected");
 }
 
 #[tokio::test]
 async fn p03_sizes_that_cannot_be_close_the_connection() {
-    let settings = NetworkSettings {
-        max_request_bytes: 1000,
-        ..Default::default()
-    };
+    let settings = NetworkSettings { max_request_bytes: 1000, ..Default::default() };
     let server = start(echoing(), settings).await;
     for size in [-1, i32::MIN, 0, 1001, i32::MAX] {
         let mut client = Client::connect(&server).await;
@@ -97,9 +84,7 @@ async fn p03_a_huge_array_in_a_small_frame_closes_the_connection() {
     let server = start(echoing(), NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
     // Metadata version 1: an array of 2^31-1 topics, and no topic.
-    client
-        .send(&raw_request(3, 1, 1, &[0x7f, 0xff, 0xff, 0xff]))
-        .await;
+    client.send(&raw_request(3, 1, 1, &[0x7f, 0xff, 0xff, 0xff])).await;
     assert!(client.is_closed().await);
 }
 
@@ -128,9 +113,7 @@ async fn p05_pipelined_requests_are_answered_in_order_however_long_one_waits() {
     let counted = Arc::clone(&calls);
     let service = Service(move |_: RequestContext, body: RequestBody, reply: Reply| {
         counted.fetch_add(1, Ordering::SeqCst);
-        let RequestBody::Heartbeat(heartbeat) = &body else {
-            panic!("unexpected request")
-        };
+        let RequestBody::Heartbeat(heartbeat) = &body else { panic!("unexpected request") };
         if heartbeat.generation_id % 3 == 0 {
             parked.send((body, reply)).expect("the test listens");
         } else {
@@ -151,9 +134,7 @@ async fn p05_pipelined_requests_are_answered_in_order_however_long_one_waits() {
                 "nothing behind it has begun"
             );
             let answer = echo(&body);
-            std::thread::spawn(move || reply.send(answer))
-                .join()
-                .expect("answered");
+            std::thread::spawn(move || reply.send(answer)).join().expect("answered");
         }
         assert_eq!(client.receive_id().await, number);
     }
@@ -162,11 +143,9 @@ async fn p05_pipelined_requests_are_answered_in_order_however_long_one_waits() {
 #[tokio::test]
 async fn p05_a_closed_connection_cancels_its_request_in_flight() {
     let (parked, mut parked_requests) = mpsc::unbounded_channel::<(RequestContext, Reply)>();
-    let service = Service(
-        move |context: RequestContext, _: RequestBody, reply: Reply| {
-            parked.send((context, reply)).expect("the test listens");
-        },
-    );
+    let service = Service(move |context: RequestContext, _: RequestBody, reply: Reply| {
+        parked.send((context, reply)).expect("the test listens");
+    });
     let server = start(Arc::new(service), NetworkSettings::default()).await;
 
     let mut client = Client::connect(&server).await;
@@ -181,9 +160,7 @@ async fn p05_a_closed_connection_cancels_its_request_in_flight() {
         let _ = cancelled.send(());
     });
     drop(client);
-    was_cancelled
-        .await
-        .expect("the close is noticed while the request waits");
+    was_cancelled.await.expect("the close is noticed while the request waits");
     assert!(reply.lock().is_none());
     until(|| server.counters().connections_open.get() == 0).await;
 
@@ -202,13 +179,9 @@ async fn p05_a_closed_connection_cancels_its_request_in_flight() {
 async fn a_client_that_only_stopped_sending_still_gets_its_answers() {
     let (parked, mut parked_requests) =
         mpsc::unbounded_channel::<(RequestContext, RequestBody, Reply)>();
-    let service = Service(
-        move |context: RequestContext, body: RequestBody, reply: Reply| {
-            parked
-                .send((context, body, reply))
-                .expect("the test listens");
-        },
-    );
+    let service = Service(move |context: RequestContext, body: RequestBody, reply: Reply| {
+        parked.send((context, body, reply)).expect("the test listens");
+    });
     let server = start(Arc::new(service), NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
     client.send(&[heartbeat(1), heartbeat(2)].concat()).await;
@@ -226,9 +199,7 @@ async fn a_client_that_only_stopped_sending_still_gets_its_answers() {
 #[tokio::test]
 async fn p04_no_response_sends_no_byte_and_an_error_closes() {
     let service = Service(|_: RequestContext, body: RequestBody, reply: Reply| {
-        let RequestBody::Heartbeat(heartbeat) = &body else {
-            panic!("unexpected request")
-        };
+        let RequestBody::Heartbeat(heartbeat) = &body else { panic!("unexpected request") };
         match heartbeat.generation_id {
             1 | 2 => reply.no_response(),
             4 => reply.close(),
@@ -242,14 +213,8 @@ async fn p04_no_response_sends_no_byte_and_an_error_closes() {
     let server = start(Arc::new(service), NetworkSettings::default()).await;
     for last in [4, 5] {
         let mut client = Client::connect(&server).await;
-        client
-            .send(&[heartbeat(1), heartbeat(2), heartbeat(3), heartbeat(last)].concat())
-            .await;
-        assert_eq!(
-            client.receive_id().await,
-            3,
-            "the first bytes answer the third request"
-        );
+        client.send(&[heartbeat(1), heartbeat(2), heartbeat(3), heartbeat(last)].concat()).await;
+        assert_eq!(client.receive_id().await, 3, "the first bytes answer the third request");
         assert!(client.is_closed().await);
     }
 }
@@ -257,23 +222,18 @@ async fn p04_no_response_sends_no_byte_and_an_error_closes() {
 #[tokio::test]
 async fn the_context_says_who_asks() {
     let (seen, mut contexts) = mpsc::unbounded_channel();
-    let service = Service(
-        move |context: RequestContext, body: RequestBody, reply: Reply| {
-            let answer = echo(&body);
-            seen.send(context).expect("the test listens");
-            reply.send(answer);
-        },
-    );
+    let service = Service(move |context: RequestContext, body: RequestBody, reply: Reply| {
+        let answer = echo(&body);
+        seen.send(context).expect("the test listens");
+        reply.send(answer);
+    });
     let server = start(Arc::new(service), NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
     client.send(&heartbeat(42)).await;
     client.receive_id().await;
     let context = contexts.recv().await.expect("a request");
     assert_eq!(&*context.connection.listener, "PLAINTEXT");
-    assert_eq!(
-        context.connection.peer,
-        client.stream.local_addr().expect("connected")
-    );
+    assert_eq!(context.connection.peer, client.stream.local_addr().expect("connected"));
     assert_eq!(context.client_id.as_deref(), Some("test"));
     assert_eq!((context.api_version, context.correlation_id), (3, 42));
     assert_eq!(context.size_bytes, heartbeat(42).len() - 4);
@@ -291,13 +251,7 @@ async fn counters_count_bytes_requests_and_connections() {
     until(|| counters.bytes_sent.get() == 2 * answered as u64).await;
     assert_eq!(counters.bytes_received.get(), 2 * heartbeat(1).len() as u64);
     assert_eq!(counters.requests.get(), 2);
-    assert_eq!(
-        (
-            counters.connections_accepted.get(),
-            counters.connections_open.get()
-        ),
-        (1, 1)
-    );
+    assert_eq!((counters.connections_accepted.get(), counters.connections_open.get()), (1, 1));
     drop(client);
     until(|| counters.connections_open.get() == 0).await;
 }
@@ -308,10 +262,7 @@ async fn an_idle_connection_is_closed_and_a_waiting_request_is_not_idle() {
     let service = Service(move |_: RequestContext, body: RequestBody, reply: Reply| {
         parked.send((body, reply)).expect("the test listens");
     });
-    let settings = NetworkSettings {
-        max_idle: Duration::from_millis(200),
-        ..Default::default()
-    };
+    let settings = NetworkSettings { max_idle: Duration::from_millis(200), ..Default::default() };
     let server = start(Arc::new(service), settings).await;
     let mut waiting = Client::connect(&server).await;
     waiting.send(&heartbeat(1)).await;
@@ -326,18 +277,8 @@ async fn an_idle_connection_is_closed_and_a_waiting_request_is_not_idle() {
 
 #[tokio::test]
 async fn an_address_with_too_many_connections_is_turned_away() {
-    let limits = ConnectionLimits {
-        per_ip: 2,
-        ..Default::default()
-    };
-    let server = start(
-        echoing(),
-        NetworkSettings {
-            limits,
-            ..Default::default()
-        },
-    )
-    .await;
+    let limits = ConnectionLimits { per_ip: 2, ..Default::default() };
+    let server = start(echoing(), NetworkSettings { limits, ..Default::default() }).await;
     let mut first = Client::connect(&server).await;
     let mut second = Client::connect(&server).await;
     for (number, client) in [&mut first, &mut second].into_iter().enumerate() {
@@ -356,22 +297,12 @@ async fn an_address_with_too_many_connections_is_turned_away() {
 #[tokio::test]
 async fn a_full_server_lets_clients_wait_but_not_brokers() {
     let settings = NetworkSettings {
-        limits: ConnectionLimits {
-            total: 1,
-            ..Default::default()
-        },
+        limits: ConnectionLimits { total: 1, ..Default::default() },
         ..Default::default()
     };
-    let addresses = [
-        loopback("PLAINTEXT"),
-        ListenerAddress {
-            is_protected: true,
-            ..loopback("BROKER")
-        },
-    ];
-    let bound = BoundListeners::bind(&addresses, settings)
-        .await
-        .expect("free ports");
+    let addresses =
+        [loopback("PLAINTEXT"), ListenerAddress { is_protected: true, ..loopback("BROKER") }];
+    let bound = BoundListeners::bind(&addresses, settings).await.expect("free ports");
     let server = bound.serve(echoing());
     let mut first = Client::connect(&server).await;
     first.send(&heartbeat(1)).await;
@@ -383,11 +314,7 @@ async fn a_full_server_lets_clients_wait_but_not_brokers() {
     broker.send(&heartbeat(3)).await;
     assert_eq!(broker.receive_id().await, 3);
     assert!(first.is_closed().await);
-    assert_eq!(
-        server.counters().connections_accepted.get(),
-        2,
-        "the second client still waits"
-    );
+    assert_eq!(server.counters().connections_accepted.get(), 2, "the second client still waits");
     drop(broker);
     assert_eq!(second.receive_id().await, 2);
 }
@@ -409,17 +336,10 @@ async fn stopping_closes_idle_connections_and_lets_answers_out() {
     assert!(idle.is_closed().await);
     let answer = echo(&body);
     reply.send(answer);
-    assert_eq!(
-        busy.receive_id().await,
-        1,
-        "the request in flight is answered"
-    );
+    assert_eq!(busy.receive_id().await, 1, "the request in flight is answered");
     assert!(busy.is_closed().await, "the one behind it is not begun");
     stopping.await.expect("the server stops");
-    assert!(
-        tokio::net::TcpStream::connect(address).await.is_err(),
-        "nobody listens any more"
-    );
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 
 #[tokio::test]
@@ -441,43 +361,27 @@ async fn stopping_does_not_wait_longer_than_its_grace() {
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("bound").port();
-    let address = ListenerAddress {
-        port,
-        ..loopback("CLIENTS")
-    };
-    let error = BoundListeners::bind(&[address], NetworkSettings::default())
-        .await
-        .expect_err("taken");
+    let address = ListenerAddress { port, ..loopback("CLIENTS") };
+    let error =
+        BoundListeners::bind(&[address], NetworkSettings::default()).await.expect_err("taken");
     let text = error.to_string();
     assert!(
-        text.starts_with(&format!(
-            "listener CLIENTS cannot listen on 127.0.0.1:{port}: "
-        )),
+        text.starts_with(&format!("listener CLIENTS cannot listen on 127.0.0.1:{port}: ")),
         "{text}"
     );
 }
 
 #[tokio::test]
 async fn an_empty_host_listens_on_every_address() {
-    let address = ListenerAddress {
-        host: String::new(),
-        ..loopback("PLAINTEXT")
-    };
-    let bound = BoundListeners::bind(&[address], NetworkSettings::default())
-        .await
-        .expect("bound");
+    let address = ListenerAddress { host: String::new(), ..loopback("PLAINTEXT") };
+    let bound = BoundListeners::bind(&[address], NetworkSettings::default()).await.expect("bound");
     let port = bound.address("PLAINTEXT").expect("the listener").port();
     let server = bound.serve(echoing());
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
-        .await
-        .expect("connected");
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
     let mut client = Client { stream };
     client.send(&heartbeat(1)).await;
     assert_eq!(client.receive_id().await, 1);
-    assert!(
-        server.connections()[0].peer.is_ipv4(),
-        "an IPv4 client is shown as one"
-    );
+    assert!(server.connections()[0].peer.is_ipv4(), "an IPv4 client is shown as one");
 }
 
 /// Waits for something that another task does; ends the test if it never happens.
@@ -487,7 +391,5 @@ async fn until(condition: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(support::LONG, waiting)
-        .await
-        .expect("it happens");
+    tokio::time::timeout(support::LONG, waiting).await.expect("it happens");
 }

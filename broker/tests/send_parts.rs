@@ -64,19 +64,9 @@ impl Disk {
         }
         content.truncate(length);
         let path = folder.path().join("00000000000000000000.log");
-        File::create(&path)
-            .and_then(|mut file| file.write_all(&content))
-            .expect("written");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .expect("opened");
-        Disk {
-            folder,
-            file: Arc::new(file),
-            content,
-        }
+        File::create(&path).and_then(|mut file| file.write_all(&content)).expect("written");
+        let file = File::options().read(true).write(true).open(&path).expect("opened");
+        Disk { folder, file: Arc::new(file), content }
     }
 
     fn region(&self, start: usize, length: usize) -> Part {
@@ -169,13 +159,7 @@ async fn buffers_and_regions_arrive_byte_exact_at_a_slow_reader() {
     result.expect("all sent");
     assert_eq!(received.len(), expected.len());
     assert!(received == expected, "the bytes differ");
-    assert_eq!(
-        sent,
-        Sent {
-            bytes: expected.len() as u64,
-            by_sendfile
-        }
-    );
+    assert_eq!(sent, Sent { bytes: expected.len() as u64, by_sendfile });
 }
 
 #[tokio::test]
@@ -184,14 +168,8 @@ async fn f08_a_file_deleted_while_it_is_sent_is_sent_to_its_end() {
     let (server, mut client) = socket_pair().await;
     let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
     let mut first = vec![0; 1000];
-    client
-        .read_exact(&mut first)
-        .await
-        .expect("the first bytes");
-    assert!(
-        !sending.is_finished(),
-        "the socket's buffers hold less than the region"
-    );
+    client.read_exact(&mut first).await.expect("the first bytes");
+    assert!(!sending.is_finished(), "the socket's buffers hold less than the region");
     std::fs::remove_file(disk.folder.path().join("00000000000000000000.log")).expect("deleted");
     first.extend(read_slowly(&mut client).await);
     sending.await.expect("no panic").0.expect("all sent");
@@ -204,10 +182,7 @@ async fn f08_a_file_cut_short_while_it_is_sent_is_the_disks_fault() {
     let (server, mut client) = socket_pair().await;
     let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
     let mut first = vec![0; 1000];
-    client
-        .read_exact(&mut first)
-        .await
-        .expect("the first bytes");
+    client.read_exact(&mut first).await.expect("the first bytes");
     disk.file.set_len(15_999_999).expect("cut");
     first.extend(read_slowly(&mut client).await);
     let (result, sent) = sending.await.expect("no panic");
@@ -239,10 +214,7 @@ async fn f08_a_reader_that_goes_away_is_the_clients_fault() {
         let (server, mut client) = socket_pair().await;
         let sending = spawn_send(server, vec![disk.region(0, 16_000_000)], LONG);
         let mut first = vec![0; 1000];
-        client
-            .read_exact(&mut first)
-            .await
-            .expect("the first bytes");
+        client.read_exact(&mut first).await.expect("the first bytes");
         if reset {
             client.set_zero_linger().expect("set");
         }
@@ -257,9 +229,8 @@ async fn a_reader_that_takes_nothing_is_given_up_on() {
     let disk = Disk::with_bytes(16_000_000);
     let (server, _client) = socket_pair().await;
     let patience = Duration::from_millis(100);
-    let (result, _) = spawn_send(server, vec![disk.region(0, 16_000_000)], patience)
-        .await
-        .expect("no panic");
+    let (result, _) =
+        spawn_send(server, vec![disk.region(0, 16_000_000)], patience).await.expect("no panic");
     assert!(matches!(result, Err(SendError::Stalled(_))), "{result:?}");
 }
 
@@ -276,15 +247,10 @@ impl RequestService for Fetching {
 
     fn call(&self, _: RequestContext, _: RequestBody, reply: Reply) {
         let partition = PartitionData {
-            records: Some(Records::File(
-                Arc::clone(&self.region) as Arc<dyn FileRegion>
-            )),
+            records: Some(Records::File(Arc::clone(&self.region) as Arc<dyn FileRegion>)),
             ..Default::default()
         };
-        let topic = FetchableTopicResponse {
-            partitions: vec![partition],
-            ..Default::default()
-        };
+        let topic = FetchableTopicResponse { partitions: vec![partition], ..Default::default() };
         reply.send(ResponseBody::Fetch(FetchResponse {
             responses: vec![topic],
             ..Default::default()
@@ -313,26 +279,16 @@ async fn a_fetch_answer_carries_the_bytes_of_its_file() {
         length: 2_000_000,
         has_file: true,
     });
-    let service = Arc::new(Fetching {
-        region,
-        disk_errors: Mutex::default(),
-    });
+    let service = Arc::new(Fetching { region, disk_errors: Mutex::default() });
     let server = start(service, NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
-    client
-        .send(&[fetch_request(), fetch_request()].concat())
-        .await;
+    client.send(&[fetch_request(), fetch_request()].concat()).await;
     for _ in 0..2 {
         let frame = client.receive().await.expect("an answer");
         let answer =
             protocol::frame::decode_response(frame.into(), 1, ApiKey::Fetch, 13).expect("readable");
-        let ResponseBody::Fetch(answer) = answer else {
-            panic!("not a fetch answer")
-        };
-        let records = answer.responses[0].partitions[0]
-            .records
-            .as_ref()
-            .expect("records");
+        let ResponseBody::Fetch(answer) = answer else { panic!("not a fetch answer") };
+        let records = answer.responses[0].partitions[0].records.as_ref().expect("records");
         assert!(records.read().expect("in memory") == disk.content[100..2_000_100]);
     }
     assert_eq!(server.counters().bytes_sent_by_sendfile.get(), 4_000_000);
@@ -347,28 +303,15 @@ async fn f08_a_failing_disk_closes_the_connection_and_is_reported() {
         length: 60_000,
         has_file: true,
     });
-    let service = Arc::new(Fetching {
-        region,
-        disk_errors: Mutex::default(),
-    });
-    let server = start(
-        Arc::clone(&service) as Arc<dyn RequestService>,
-        NetworkSettings::default(),
-    )
-    .await;
+    let service = Arc::new(Fetching { region, disk_errors: Mutex::default() });
+    let server =
+        start(Arc::clone(&service) as Arc<dyn RequestService>, NetworkSettings::default()).await;
     let mut client = Client::connect(&server).await;
     client.send(&fetch_request()).await;
     let mut received = Vec::new();
-    client
-        .stream
-        .read_to_end(&mut received)
-        .await
-        .expect("closed");
+    client.stream.read_to_end(&mut received).await.expect("closed");
     let promised = i32::from_be_bytes(received[..4].try_into().expect("a size")) as usize;
-    assert!(
-        received.len() < 4 + promised,
-        "no frame is filled up with other bytes"
-    );
+    assert!(received.len() < 4 + promised, "no frame is filled up with other bytes");
     assert_eq!(*service.disk_errors.lock(), [io::ErrorKind::UnexpectedEof]);
     assert_eq!(server.counters().disk_errors.get(), 1);
 }

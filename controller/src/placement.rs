@@ -63,9 +63,7 @@ pub fn place_replicas(
         });
     }
     let mut racks = Racks::new(brokers, rng);
-    Ok((0..partitions)
-        .map(|_| racks.place(replication_factor, rng))
-        .collect())
+    Ok((0..partitions).map(|_| racks.place(replication_factor, rng)).collect())
 }
 
 /// Brokers given out in turn. With every partition the turn starts one broker further.
@@ -118,11 +116,7 @@ impl Racks {
         let mut by_name: BTreeMap<Option<&str>, Rack> = BTreeMap::new();
         for broker in brokers {
             let rack = by_name.entry(broker.rack.as_deref()).or_default();
-            let ring = if broker.fenced {
-                &mut rack.fenced
-            } else {
-                &mut rack.unfenced
-            };
+            let ring = if broker.fenced { &mut rack.fenced } else { &mut rack.unfenced };
             ring.brokers.push(broker.id);
         }
         let mut racks: Vec<Rack> = by_name.into_values().collect();
@@ -136,12 +130,7 @@ impl Racks {
         }
         racks.shuffle(rng);
         let unfenced_count = brokers.iter().filter(|broker| !broker.fenced).count();
-        Racks {
-            racks,
-            unfenced_count,
-            first: 0,
-            partition: 0,
-        }
+        Racks { racks, unfenced_count, first: 0, partition: 0 }
     }
 
     /// The caller made sure that some broker is unfenced and enough brokers exist, so both loops end.
@@ -171,10 +160,7 @@ impl Racks {
                 skipped = None;
             } else {
                 let rack = &mut self.racks[at];
-                let next = rack
-                    .unfenced
-                    .next(partition)
-                    .or_else(|| rack.fenced.next(partition));
+                let next = rack.unfenced.next(partition).or_else(|| rack.fenced.next(partition));
                 replicas.extend(next);
             }
             at = (at + 1) % count;
@@ -203,11 +189,7 @@ mod tests {
     use super::*;
 
     fn broker(id: i32, rack: Option<&str>, fenced: bool) -> UsableBroker {
-        UsableBroker {
-            id: NodeId(id),
-            rack: rack.map(Arc::from),
-            fenced,
-        }
+        UsableBroker { id: NodeId(id), rack: rack.map(Arc::from), fenced }
     }
 
     fn any_brokers() -> impl Strategy<Value = Vec<UsableBroker>> {
@@ -272,17 +254,11 @@ mod tests {
     fn a_cluster_without_unfenced_brokers_places_nothing() {
         let mut rng = StdRng::seed_from_u64(1);
         let all_fenced = [broker(1, None, true), broker(2, None, true)];
-        assert_eq!(
-            place_replicas(&all_fenced, 1, 1, &mut rng),
-            Err(PlacementError::AllFenced)
-        );
+        assert_eq!(place_replicas(&all_fenced, 1, 1, &mut rng), Err(PlacementError::AllFenced));
         let two = [broker(1, None, false), broker(2, None, false)];
         assert_eq!(
             place_replicas(&two, 1, 3, &mut rng),
-            Err(PlacementError::TooFewBrokers {
-                wanted: 3,
-                registered: 2
-            })
+            Err(PlacementError::TooFewBrokers { wanted: 3, registered: 2 })
         );
     }
 }

@@ -20,11 +20,7 @@ pub struct RecordDecodeError(#[from] prost::DecodeError);
 
 /// The bytes of one log entry.
 pub fn encode_batch(records: &[MetadataRecord]) -> bytes::Bytes {
-    MetadataBatch {
-        records: records.to_vec(),
-    }
-    .encode_to_vec()
-    .into()
+    MetadataBatch { records: records.to_vec() }.encode_to_vec().into()
 }
 
 /// The records of one log entry. An empty entry (a new leader's first) holds none.
@@ -47,10 +43,7 @@ impl MetadataSnapshot {
 impl From<Uuid> for Id {
     fn from(uuid: Uuid) -> Self {
         let bits = u128::from_be_bytes(uuid.0);
-        Id {
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-        }
+        Id { high: (bits >> 64) as u64, low: bits as u64 }
     }
 }
 
@@ -77,9 +70,7 @@ pub(crate) fn typed_nodes(nodes: &[i32]) -> Vec<NodeId> {
 
 impl NodeList {
     pub(crate) fn of(nodes: &[NodeId]) -> Self {
-        NodeList {
-            nodes: raw_nodes(nodes),
-        }
+        NodeList { nodes: raw_nodes(nodes) }
     }
 }
 
@@ -123,11 +114,7 @@ mod tests {
     fn a_batch_reads_back_and_an_empty_entry_is_no_records() {
         let records = vec![
             MetadataRecord::from(NoOp {}),
-            Topic {
-                name: "t".into(),
-                topic_id: Some(Uuid([7; 16]).into()),
-            }
-            .into(),
+            Topic { name: "t".into(), topic_id: Some(Uuid([7; 16]).into()) }.into(),
         ];
         assert_eq!(decode_batch(&encode_batch(&records)).unwrap(), records);
         assert_eq!(decode_batch(&[]).unwrap(), Vec::new());

@@ -171,10 +171,7 @@ impl FetcherCore {
         &mut self,
         partitions: impl IntoIterator<Item = &'a TopicIdPartition>,
     ) -> Vec<FetchState> {
-        partitions
-            .into_iter()
-            .filter_map(|partition| self.forget(&key_of(partition)))
-            .collect()
+        partitions.into_iter().filter_map(|partition| self.forget(&key_of(partition))).collect()
     }
 
     fn forget(&mut self, key: &PartitionKey) -> Option<FetchState> {
@@ -209,19 +206,12 @@ impl FetcherCore {
 
     /// How many partitions failed (`FailedPartitionsCount`).
     pub fn failed_count(&self) -> usize {
-        self.partitions
-            .values()
-            .filter(|state| matches!(state.phase, Phase::Failed(_)))
-            .count()
+        self.partitions.values().filter(|state| matches!(state.phase, Phase::Failed(_))).count()
     }
 
     /// The largest lag behind the leader's high watermark (`MaxLag`).
     pub fn max_lag(&self) -> i64 {
-        self.partitions
-            .values()
-            .filter_map(|state| state.lag)
-            .max()
-            .unwrap_or(0)
+        self.partitions.values().filter_map(|state| state.lag).max().unwrap_or(0)
     }
 
     /// The next request, if there is something to ask and nothing in flight. Its answer goes to
@@ -246,11 +236,7 @@ impl FetcherCore {
         self.sweep_log_starts(access);
         let fetch = self.session.build();
         self.in_flight = Some(InFlight::Fetch);
-        Some(FetcherRequest::Fetch(request::fetch_request(
-            &self.config,
-            broker_epoch,
-            fetch,
-        )))
+        Some(FetcherRequest::Fetch(request::fetch_request(&self.config, broker_epoch, fetch)))
     }
 
     /// When to call [`Self::poll`] again if nothing else happens: `now` when a request is due. `None`
@@ -260,11 +246,8 @@ impl FetcherCore {
             return None;
         }
         let ready = !self.asking.is_empty() || !self.session.is_empty();
-        let earliest = if ready {
-            Some(now)
-        } else {
-            self.delayed.first().map(|(until, _)| *until)
-        };
+        let earliest =
+            if ready { Some(now) } else { self.delayed.first().map(|(until, _)| *until) };
         earliest.map(|at| at.max(self.backoff_until.unwrap_or(at)))
     }
 
@@ -337,8 +320,7 @@ impl FetcherCore {
     pub(crate) fn offer(&mut self, key: &PartitionKey) {
         match self.partitions.get(key) {
             Some(state) if state.is_ready_for_fetch() => {
-                self.session
-                    .set(key.clone(), state.wish(self.config.partition_max_bytes));
+                self.session.set(key.clone(), state.wish(self.config.partition_max_bytes));
             }
             _ => self.session.remove(key),
         }
@@ -417,10 +399,7 @@ impl FetcherCore {
 
     fn ask_offsets(&mut self) -> FetcherRequest {
         let states = &self.partitions;
-        let asked = self
-            .asking
-            .iter()
-            .filter_map(|key| states.get(key).map(|state| (key, state)));
+        let asked = self.asking.iter().filter_map(|key| states.get(key).map(|state| (key, state)));
         let (request, asked) = request::list_offsets_request(&self.config, asked);
         self.in_flight = Some(InFlight::ListOffsets(asked));
         FetcherRequest::ListOffsets(request)
@@ -436,11 +415,7 @@ impl FetcherCore {
         };
         let mut moved = Vec::new();
         let mut last = None;
-        for (key, state) in self
-            .partitions
-            .range((from, Unbounded))
-            .take(LOG_START_SWEEP)
-        {
+        for (key, state) in self.partitions.range((from, Unbounded)).take(LOG_START_SWEEP) {
             last = Some(key);
             if state.is_ready_for_fetch()
                 && let Ok(log) = access.log(&state.partition)

@@ -3,8 +3,9 @@
 //!
 //! The core sits behind a lock that is held while an answer is appended, so that
 //! [`Fetcher::remove_partitions`] returns only when no answer can touch the log any more (T10).
-//! Answers that carry partitions are applied on a blocking thread, since appending writes to disk;
-//! the bytes appended are slices of the frame as it was read.
+//! A large answer is applied on a blocking thread, since appending writes to disk; a small one at once,
+//! as the leader's own appends are, for the way to another thread and back would cost more than the
+//! write. The bytes appended are slices of the frame as it was read.
 
 use crate::access::ReplicaAccess;
 use crate::core::{FetcherCore, FetcherRequest, FetcherResponse};
@@ -12,8 +13,9 @@ use crate::partition::{FetchState, FollowAssignment};
 use crate::request::{FETCH_VERSION, LIST_OFFSETS_VERSION};
 use bytes::{BufMut, Bytes, BytesMut};
 use protocol::frame::{self, FrameError, SIZE_PREFIX_BYTES};
+use protocol::messages::FetchResponse;
 use protocol::{
-    ApiKey, BrokerEpoch, EncodeError, NodeId, RequestBody, ResponseBody, TopicIdPartition,
+    ApiKey, BrokerEpoch, EncodeError, NodeId, Records, RequestBody, ResponseBody, TopicIdPartition,
 };
 use replication::time::Instant;
 use std::io;
@@ -22,6 +24,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
+
+/// Room for an answer's size and a small body.
+const FIRST_READ_BYTES: usize = 16 * 1024;
+
+/// The most bytes that are appended without another thread.
+const APPLIED_AT_ONCE_BYTES: usize = 1024 * 1024;
 
 /// What the loop needs of the broker around it.
 pub trait FetcherEnvironment: Send + Sync {
@@ -45,10 +53,7 @@ pub struct ConnectionConfig {
 
 impl Default for ConnectionConfig {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(30),
-            max_frame_bytes: i32::MAX as usize,
-        }
+        Self { timeout: Duration::from_secs(30), max_frame_bytes: i32::MAX as usize }
     }
 }
 
@@ -67,6 +72,8 @@ enum RoundTripError {
     Encode(#[from] EncodeError),
     #[error("an answer of another API")]
     WrongApi,
+    #[error("more bytes than the one answer asked for")]
+    Surplus,
 }
 
 /// One fetcher: its core, and the loop that drives it.
@@ -139,10 +146,7 @@ where
                 (request, wakeup)
             };
             let Some(request) = request else {
-                if !self
-                    .pause(wakeup.map(|at| at.since(now)), &mut shutdown)
-                    .await
-                {
+                if !self.pause(wakeup.map(|at| at.since(now)), &mut shutdown).await {
                     return;
                 }
                 continue;
@@ -185,14 +189,16 @@ where
     }
 
     async fn apply(self: &Arc<Self>, response: FetcherResponse) {
-        let is_idle =
-            matches!(&response, FetcherResponse::Fetch(fetch) if fetch.responses.is_empty());
+        let is_small = match &response {
+            FetcherResponse::Fetch(fetch) => records_bytes(fetch) <= APPLIED_AT_ONCE_BYTES,
+            FetcherResponse::ListOffsets(_) => false,
+        };
         let fetcher = self.clone();
         let apply = move || {
             let now = fetcher.environment.now();
             fetcher.core().on_response(&*fetcher.access, response, now);
         };
-        if is_idle {
+        if is_small {
             apply();
         } else if let Err(error) = tokio::task::spawn_blocking(apply).await {
             tracing::error!(%error, "an answer of the leader could not be applied");
@@ -227,16 +233,11 @@ where
             &client_id,
             self.connection.max_frame_bytes,
         );
-        tokio::time::timeout(limit, exchange)
-            .await
-            .map_err(|_| RoundTripError::TimedOut)?
+        tokio::time::timeout(limit, exchange).await.map_err(|_| RoundTripError::TimedOut)?
     }
 
     async fn connect(&self, leader: NodeId) -> Result<TcpStream, RoundTripError> {
-        let (host, port) = self
-            .environment
-            .endpoint(leader)
-            .ok_or(RoundTripError::NoEndpoint)?;
+        let (host, port) = self.environment.endpoint(leader).ok_or(RoundTripError::NoEndpoint)?;
         let connecting = TcpStream::connect((host.as_str(), port));
         let stream = tokio::time::timeout(self.connection.timeout, connecting)
             .await
@@ -244,6 +245,12 @@ where
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+}
+
+/// The bytes of all records in an answer.
+fn records_bytes(fetch: &FetchResponse) -> usize {
+    let partitions = fetch.responses.iter().flat_map(|topic| &topic.partitions);
+    partitions.filter_map(|partition| partition.records.as_ref()).map(Records::len).sum()
 }
 
 /// Sends one request and reads its answer.
@@ -256,11 +263,9 @@ async fn exchange(
 ) -> Result<FetcherResponse, RoundTripError> {
     let (api_key, version, body) = match request {
         FetcherRequest::Fetch(fetch) => (ApiKey::Fetch, FETCH_VERSION, RequestBody::Fetch(fetch)),
-        FetcherRequest::ListOffsets(list) => (
-            ApiKey::ListOffsets,
-            LIST_OFFSETS_VERSION,
-            RequestBody::ListOffsets(list),
-        ),
+        FetcherRequest::ListOffsets(list) => {
+            (ApiKey::ListOffsets, LIST_OFFSETS_VERSION, RequestBody::ListOffsets(list))
+        }
     };
     let header = frame::request_header(api_key, version, correlation_id, Some(client_id));
     let bytes = protocol::join_parts(frame::encode_request(header, &body)?)?;
@@ -273,22 +278,40 @@ async fn exchange(
     }
 }
 
-/// Reads one frame into a buffer of its own; what is decoded from it are slices of that buffer.
+/// Reads one frame; what is decoded from it are slices of the buffer. With one request in flight nothing
+/// follows the frame, so its size and a small body come with one read.
 async fn read_frame(stream: &mut TcpStream, max_bytes: usize) -> Result<Bytes, RoundTripError> {
-    let mut prefix = [0; SIZE_PREFIX_BYTES];
-    stream.read_exact(&mut prefix).await?;
-    let size = frame::check_frame_size(prefix, max_bytes)?;
+    let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
+    let size = loop {
+        if let Some(prefix) = buffer.first_chunk::<SIZE_PREFIX_BYTES>() {
+            break frame::check_frame_size(*prefix, max_bytes)?;
+        }
+        read_some(stream, &mut buffer, FIRST_READ_BYTES).await?;
+    };
+    let whole = SIZE_PREFIX_BYTES + size;
     // Grown as bytes arrive: a size that is not true costs no memory.
-    let mut buffer = BytesMut::with_capacity(size.min(16 * 1024 * 1024));
-    while buffer.len() < size {
+    buffer.reserve(whole.min(16 * 1024 * 1024).saturating_sub(buffer.len()));
+    while buffer.len() < whole {
+        let missing = whole - buffer.len();
         if buffer.capacity() == buffer.len() {
-            buffer.reserve(buffer.len().min(size - buffer.len()).max(1));
+            buffer.reserve(buffer.len().min(missing));
         }
-        let missing = size - buffer.len();
-        let mut rest = (&mut buffer).limit(missing);
-        if stream.read_buf(&mut rest).await? == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
+        read_some(stream, &mut buffer, missing).await?;
     }
-    Ok(buffer.freeze())
+    if buffer.len() > whole {
+        return Err(RoundTripError::Surplus);
+    }
+    Ok(buffer.freeze().split_off(SIZE_PREFIX_BYTES))
+}
+
+/// Reads at least a byte and at most so many.
+async fn read_some(
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+    at_most: usize,
+) -> Result<(), RoundTripError> {
+    match stream.read_buf(&mut buffer.limit(at_most)).await? {
+        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        _ => Ok(()),
+    }
 }

@@ -19,16 +19,13 @@ pub struct FetcherKey {
 
 /// The fetcher id of a partition: Kafka's hash, so that a partition's place is predictable.
 pub fn fetcher_id(partition: &TopicPartition, fetchers: u32) -> u32 {
-    let hash = partition.topic.encode_utf16().fold(0i32, |hash, unit| {
-        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
-    });
+    let hash = partition
+        .topic
+        .encode_utf16()
+        .fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     let mixed = hash.wrapping_mul(31).wrapping_add(partition.partition);
     // Kafka's absolute value: the most negative number counts as zero.
-    let absolute = if mixed == i32::MIN {
-        0
-    } else {
-        mixed.unsigned_abs()
-    };
+    let absolute = if mixed == i32::MIN { 0 } else { mixed.unsigned_abs() };
     absolute % fetchers.max(1)
 }
 
@@ -79,11 +76,7 @@ impl FetcherManager {
     /// No partition yet. `fetchers_per_leader` is `num.replica.fetchers`.
     pub fn new(fetchers_per_leader: u32) -> Self {
         let fetchers_per_leader = fetchers_per_leader.max(1);
-        Self {
-            fetchers_per_leader,
-            places: BTreeMap::new(),
-            sizes: BTreeMap::new(),
-        }
+        Self { fetchers_per_leader, places: BTreeMap::new(), sizes: BTreeMap::new() }
     }
 
     /// Partitions that this broker follows now, at these leaders and epochs. A partition already
@@ -92,29 +85,20 @@ impl FetcherManager {
         let mut plan = Plan::default();
         for follow in follows {
             let id = fetcher_id(&follow.partition.topic_partition, self.fetchers_per_leader);
-            let fetcher = FetcherKey {
-                leader: follow.leader,
-                fetcher_id: id,
-            };
+            let fetcher = FetcherKey { leader: follow.leader, fetcher_id: id };
             if let Some(place) = self.places.get(&follow.partition).copied() {
                 if follow.leader_epoch <= place.leader_epoch {
                     continue;
                 }
                 self.take_out(&follow.partition, &mut plan);
             }
-            let place = Place {
-                fetcher,
-                leader_epoch: follow.leader_epoch,
-            };
+            let place = Place { fetcher, leader_epoch: follow.leader_epoch };
             self.places.insert(follow.partition.clone(), place);
             *self.sizes.entry(fetcher).or_insert(0) += 1;
-            plan.additions
-                .entry(fetcher)
-                .or_default()
-                .push(FollowAssignment {
-                    partition: follow.partition,
-                    leader_epoch: follow.leader_epoch,
-                });
+            plan.additions.entry(fetcher).or_default().push(FollowAssignment {
+                partition: follow.partition,
+                leader_epoch: follow.leader_epoch,
+            });
         }
         self.finish(plan)
     }
@@ -143,10 +127,7 @@ impl FetcherManager {
         if let Some(added) = plan.additions.get_mut(&place.fetcher) {
             added.retain(|assignment| assignment.partition != *partition);
         }
-        plan.removals
-            .entry(place.fetcher)
-            .or_default()
-            .push(partition.clone());
+        plan.removals.entry(place.fetcher).or_default().push(partition.clone());
     }
 
     fn finish(&mut self, mut plan: Plan) -> Plan {

@@ -137,9 +137,6 @@ impl FetcherCore {
             access.truncate_fully_and_start_at(partition, state.leader_epoch, offset)?;
             log = access.log(partition)?;
         }
-        Ok(Step::Resume(
-            log,
-            leader_end.distance_from(log.log_end_offset),
-        ))
+        Ok(Step::Resume(log, leader_end.distance_from(log.log_end_offset)))
     }
 }

@@ -134,10 +134,7 @@ pub(crate) fn list_offsets_request<'a>(
             phase: state.phase.clone(),
         });
     }
-    let request = ListOffsetsRequest {
-        replica_id: config.replica_id.get(),
-        topics,
-        ..Default::default()
-    };
+    let request =
+        ListOffsetsRequest { replica_id: config.replica_id.get(), topics, ..Default::default() };
     (request, asked)
 }

@@ -56,10 +56,7 @@ impl FetcherCore {
         let mut answered = Vec::new();
         for topic in response.responses {
             for data in topic.partitions {
-                answered.push((
-                    PartitionKey::by_id(topic.topic_id, data.partition_index),
-                    data,
-                ));
+                answered.push((PartitionKey::by_id(topic.topic_id, data.partition_index), data));
             }
         }
         let verdict = self.session.on_response(

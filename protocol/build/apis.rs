@@ -17,18 +17,12 @@ pub fn check_api(
             return Err(format!("{}: header rows skip version {next}", api.name));
         }
         if !request_headers.contains(row.request) || !response_headers.contains(row.response) {
-            return Err(format!(
-                "{}: version {next} names a header that does not exist",
-                api.name
-            ));
+            return Err(format!("{}: version {next} names a header that does not exist", api.name));
         }
         next = row.versions.last.saturating_add(1);
     }
     if next != api.versions.last.saturating_add(1) {
-        return Err(format!(
-            "{}: header rows end before version {}",
-            api.name, api.versions.last
-        ));
+        return Err(format!("{}: header rows end before version {}", api.name, api.versions.last));
     }
     if !api.versions.contains(api.latest_stable) {
         return Err(format!("{}: latest_stable is no version", api.name));
@@ -88,10 +82,7 @@ fn write_facts(writer: &mut Writer, api: &ApiFile) {
     writer.line("ApiFacts {");
     writer.line(format!("name: \"{}\",", api.name));
     writer.line(format!("kafka_name: \"{}\",", api.kafka_name));
-    writer.line(format!(
-        "versions: ({}, {}),",
-        api.versions.first, api.versions.last
-    ));
+    writer.line(format!("versions: ({}, {}),", api.versions.first, api.versions.last));
     writer.line(format!("latest_stable: {},", api.latest_stable));
     writer.line(format!("advertised: {},", api.advertised));
     writer.line(format!("advertised_from: {advertised_from},"));
@@ -146,9 +137,7 @@ pub fn write_body_enum(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
     writer.line("}");
     writer.line("");
     writer.line(format!("impl {kind}Body {{"));
-    writer.doc(&format!(
-        "Reads the {small} of `api_key`; bytes after it are left to the caller."
-    ));
+    writer.doc(&format!("Reads the {small} of `api_key`; bytes after it are left to the caller."));
     writer.line("pub fn decode(api_key: ApiKey, version: i16, decoder: &mut Decoder) -> Result<Self, DecodeError> {");
     writer.line("Ok(match api_key {");
     for api in apis {
@@ -166,10 +155,7 @@ pub fn write_body_enum(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
     );
     writer.line("match self {");
     for api in apis {
-        writer.line(format!(
-            "Self::{}(body) => body.encode(encoder, version),",
-            api.name
-        ));
+        writer.line(format!("Self::{}(body) => body.encode(encoder, version),", api.name));
     }
     writer.line("}");
     writer.line("}");
@@ -185,10 +171,7 @@ pub fn write_body_enum(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
     writer.line("}");
     writer.line("");
     for api in apis {
-        writer.line(format!(
-            "body_conversions!({kind}Body, {0}, {0}{kind});",
-            api.name
-        ));
+        writer.line(format!("body_conversions!({kind}Body, {0}, {0}{kind});", api.name));
     }
     writer.line("");
 }
@@ -212,20 +195,14 @@ pub fn write_error_codes(writer: &mut Writer, file: &ErrorsFile) {
     writer.line("pub enum ErrorCode {");
     for error in &file.errors {
         let retriable = if error.retriable { ", retriable" } else { "" };
-        writer.doc(&format!(
-            "`{}`, code {}{retriable}.",
-            error.name, error.code
-        ));
+        writer.doc(&format!("`{}`, code {}{retriable}.", error.name, error.code));
         writer.line(format!("{} = {},", variant_name(&error.name), error.code));
     }
     writer.line("}");
     writer.line("");
     writer.line("impl ErrorCode {");
     writer.doc("Every code, ascending.");
-    writer.line(format!(
-        "pub const ALL: [ErrorCode; {}] = [",
-        file.errors.len()
-    ));
+    writer.line(format!("pub const ALL: [ErrorCode; {}] = [", file.errors.len()));
     for error in &file.errors {
         writer.line(format!("ErrorCode::{},", variant_name(&error.name)));
     }
@@ -235,11 +212,7 @@ pub fn write_error_codes(writer: &mut Writer, file: &ErrorsFile) {
     writer.line("pub fn known(code: i16) -> Option<ErrorCode> {");
     writer.line("Some(match code {");
     for error in &file.errors {
-        writer.line(format!(
-            "{} => ErrorCode::{},",
-            error.code,
-            variant_name(&error.name)
-        ));
+        writer.line(format!("{} => ErrorCode::{},", error.code, variant_name(&error.name)));
     }
     writer.line("_ => return None,");
     writer.line("})");
@@ -249,11 +222,7 @@ pub fn write_error_codes(writer: &mut Writer, file: &ErrorsFile) {
     writer.line("pub fn kafka_name(self) -> &'static str {");
     writer.line("match self {");
     for error in &file.errors {
-        writer.line(format!(
-            "ErrorCode::{} => \"{}\",",
-            variant_name(&error.name),
-            error.name
-        ));
+        writer.line(format!("ErrorCode::{} => \"{}\",", variant_name(&error.name), error.name));
     }
     writer.line("}");
     writer.line("}");

@@ -16,21 +16,14 @@ pub fn condition(versions: Versions, within: Versions) -> Option<String> {
         (true, false) if both.first == both.last => Some(format!("version == {}", both.last)),
         (true, false) => Some(format!("version <= {}", both.last)),
         (false, true) => Some(format!("version >= {}", both.first)),
-        (false, false) => Some(format!(
-            "({}..={}).contains(&version)",
-            both.first, both.last
-        )),
+        (false, false) => Some(format!("({}..={}).contains(&version)", both.first, both.last)),
     }
 }
 
 /// The field's type, `Option` where some version allows null.
 pub fn rust_type(field: &Field) -> String {
     let plain = plain_type(&field.field_type);
-    if field.nullable.is_empty() {
-        plain
-    } else {
-        format!("Option<{plain}>")
-    }
+    if field.nullable.is_empty() { plain } else { format!("Option<{plain}>") }
 }
 
 fn plain_type(field_type: &FieldType) -> String {
@@ -75,11 +68,7 @@ pub fn default_value(field: &Field) -> String {
             FieldType::Array(_) => "Vec::new()".into(),
         },
     };
-    if field.nullable.is_empty() {
-        plain
-    } else {
-        format!("Some({plain})")
-    }
+    if field.nullable.is_empty() { plain } else { format!("Some({plain})") }
 }
 
 /// The default for the field's documentation, unless it is the obvious one.
@@ -192,22 +181,13 @@ pub fn encode_value(field: &Field) -> String {
     };
     match &field.field_type {
         FieldType::String => {
-            format!(
-                "encoder.put_{or_null}string({}, {flexible})?",
-                by_reference(true)
-            )
+            format!("encoder.put_{or_null}string({}, {flexible})?", by_reference(true))
         }
         FieldType::Bytes => {
-            format!(
-                "encoder.put_{or_null}bytes({}, {flexible})?",
-                by_reference(false)
-            )
+            format!("encoder.put_{or_null}bytes({}, {flexible})?", by_reference(false))
         }
         FieldType::Records => {
-            format!(
-                "encoder.put_{or_null}records({}, {flexible})?",
-                by_reference(false)
-            )
+            format!("encoder.put_{or_null}records({}, {flexible})?", by_reference(false))
         }
         FieldType::Struct(_) if nullable => encode_nullable_struct(field, &value),
         FieldType::Struct(_) => format!("{value}.encode(encoder, version)?"),

@@ -56,22 +56,13 @@ fn write_if_changed(path: &Path, text: &str) -> Result<(), String> {
 
 fn read_schemas(folder: &Path) -> Result<Schemas, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    paths.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "json")
-    });
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
     let mut schemas = Schemas::default();
     for path in paths {
         let text = fs::read_to_string(&path).map_err(|error| error.to_string());
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         text.and_then(|text| add_file(&mut schemas, &name, &text))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
@@ -116,10 +107,7 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
         let found = messages.iter().find(|message| message.name == name);
         found.map_or(Versions::NONE, |message| message.structs[0].versions)
     };
-    let (request, response) = (
-        header_versions("RequestHeader"),
-        header_versions("ResponseHeader"),
-    );
+    let (request, response) = (header_versions("RequestHeader"), header_versions("ResponseHeader"));
     for api in &schemas.apis {
         apis::check_api(api, request, response)?;
     }
@@ -150,10 +138,7 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
     apis::write_api_keys(&mut writer, &schemas.apis);
     files.push(("api_key.rs".into(), writer.finish()));
 
-    let errors = schemas
-        .errors
-        .as_ref()
-        .ok_or("there is no file of error codes")?;
+    let errors = schemas.errors.as_ref().ok_or("there is no file of error codes")?;
     let mut writer = Writer::default();
     apis::write_error_codes(&mut writer, errors);
     files.push(("error_code.rs".into(), writer.finish()));

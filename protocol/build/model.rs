@@ -160,24 +160,14 @@ impl Message {
             let about = format!("The {} of {}. {}", kind.to_lowercase(), api.name, api.about);
             resolve(name, about, None, api.versions, api.flexible, fields)
         };
-        Ok([
-            message("Request", &api.request.fields)?,
-            message("Response", &api.response.fields)?,
-        ])
+        Ok([message("Request", &api.request.fields)?, message("Response", &api.response.fields)?])
     }
 
     /// A message that belongs to no API.
     pub fn of_schema(schema: &MessageSchema) -> Result<Message, String> {
         let (name, about) = (schema.name.clone(), schema.about.clone());
         let (versions, flexible) = (schema.versions, schema.flexible);
-        resolve(
-            name,
-            about,
-            schema.record_key,
-            versions,
-            flexible,
-            &schema.fields,
-        )
+        resolve(name, about, schema.record_key, versions, flexible, &schema.fields)
     }
 }
 
@@ -189,9 +179,7 @@ fn resolve(
     flexible: Versions,
     fields: &[FieldSchema],
 ) -> Result<Message, String> {
-    let mut resolver = Resolver {
-        structs: Vec::new(),
-    };
+    let mut resolver = Resolver { structs: Vec::new() };
     resolver
         .add_struct(&name, "", versions, fields)
         .map_err(|problem| format!("{name}: {problem}"))?;
@@ -204,20 +192,11 @@ fn resolve(
     for index in 0..structs.len() {
         structs[index].min_size = min_struct_size(&structs[index], &structs);
         if structs[index].min_size == 0 && index > 0 {
-            return Err(format!(
-                "{name}: {} may take no bytes at all",
-                structs[index].name
-            ));
+            return Err(format!("{name}: {} may take no bytes at all", structs[index].name));
         }
     }
     let module = snake_case(&name);
-    Ok(Message {
-        name,
-        module,
-        about,
-        record_key,
-        structs,
-    })
+    Ok(Message { name, module, about, record_key, structs })
 }
 
 /// Collects the structs of a message and the versions in which each is used.
@@ -279,14 +258,8 @@ impl<'a> Resolver<'a> {
         if !field.fields.is_empty() {
             return self.add_struct(name, &path, used_in, &field.fields);
         }
-        if !self
-            .structs
-            .iter()
-            .any(|found| found.name == name && found.complete)
-        {
-            return Err(format!(
-                "{path} uses {name}, which is not defined before it"
-            ));
+        if !self.structs.iter().any(|found| found.name == name && found.complete) {
+            return Err(format!("{path} uses {name}, which is not defined before it"));
         }
         self.widen(name, used_in);
         Ok(())
@@ -349,11 +322,7 @@ fn resolve_field(
     if tag.is_some() && tagged.intersect(flexible) != tagged {
         return Err("tagged in a version that is not flexible".into());
     }
-    let stated = if tag.is_some() {
-        schema.tagged
-    } else {
-        schema.versions
-    };
+    let stated = if tag.is_some() { schema.tagged } else { schema.versions };
     let carried = if tag.is_some() { tagged } else { carried };
     let nullable = schema.nullable.intersect(carried);
     let default = default_value(schema, &field_type, !nullable.is_empty())?;
@@ -391,13 +360,12 @@ fn default_value(
         (_, Value::Null) => Some(DefaultValue::OfType),
         (FieldType::Bool, Value::Bool(true)) => Some(DefaultValue::True),
         (FieldType::Bool, Value::Bool(false)) => Some(DefaultValue::OfType),
-        (FieldType::Int(_) | FieldType::Uint16, Value::Number(number)) => number
-            .as_i64()
-            .filter(|number| fits(*number, field_type))
-            .map(|number| match number {
+        (FieldType::Int(_) | FieldType::Uint16, Value::Number(number)) => {
+            number.as_i64().filter(|number| fits(*number, field_type)).map(|number| match number {
                 0 => DefaultValue::OfType,
                 number => DefaultValue::Int(number),
-            }),
+            })
+        }
         (FieldType::String | FieldType::Bytes | FieldType::Records, Value::String(text)) => {
             text.is_empty().then_some(DefaultValue::OfType)
         }
@@ -423,15 +391,10 @@ fn min_struct_size(current: &Struct, structs: &[Struct]) -> usize {
             .fields
             .iter()
             .filter(|field| field.tag.is_none() && field.versions.contains(version));
-        let fields: usize = carried
-            .map(|field| min_field_size(field, version, structs))
-            .sum();
+        let fields: usize = carried.map(|field| min_field_size(field, version, structs)).sum();
         fields + usize::from(current.flexible.contains(version))
     };
-    (current.versions.first..=current.versions.last)
-        .map(in_version)
-        .min()
-        .unwrap_or(0)
+    (current.versions.first..=current.versions.last).map(in_version).min().unwrap_or(0)
 }
 
 fn min_field_size(field: &Field, version: i16, structs: &[Struct]) -> usize {

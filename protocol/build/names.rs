@@ -32,10 +32,7 @@ pub fn identifier(snake: &str) -> String {
 
 /// `NOT_CONTROLLER` becomes `NotController`.
 pub fn camel_case(upper: &str) -> String {
-    upper
-        .split('_')
-        .map(|word| word[..1].to_owned() + &word[1..].to_ascii_lowercase())
-        .collect()
+    upper.split('_').map(|word| word[..1].to_owned() + &word[1..].to_ascii_lowercase()).collect()
 }
 
 /// The name in Kafka's JSON: the first letter small.

@@ -29,9 +29,8 @@ fn write_to_json(writer: &mut Writer, current: &Struct) {
     writer.line("fn to_json(&self, version: i16) -> Value {");
     writer.line("let mut object = JsonObject::new();");
     for field in &current.fields {
-        let mut tests: Vec<String> = condition(field.versions, current.versions)
-            .into_iter()
-            .collect();
+        let mut tests: Vec<String> =
+            condition(field.versions, current.versions).into_iter().collect();
         if field.tag.is_some() {
             tests.push(is_set(field));
         }
@@ -68,9 +67,7 @@ fn write_arbitrary(writer: &mut Writer, current: &Struct) {
     }
     if !current.flexible.is_empty() {
         let test = condition(current.flexible, current.versions).unwrap_or("true".into());
-        writer.line(format!(
-            "unknown_tagged_fields: arbitrary::tagged_fields(source, {test}),"
-        ));
+        writer.line(format!("unknown_tagged_fields: arbitrary::tagged_fields(source, {test}),"));
     }
     writer.line("}");
     writer.line("}");
@@ -99,10 +96,7 @@ fn arbitrary_value(field_type: &FieldType) -> String {
         FieldType::Uuid => "arbitrary::uuid(source)".into(),
         FieldType::Struct(name) => format!("<{name} as Reflect>::arbitrary(source, version)"),
         FieldType::Array(element) => {
-            format!(
-                "arbitrary::vec(source, |source| {})",
-                arbitrary_value(element)
-            )
+            format!("arbitrary::vec(source, |source| {})", arbitrary_value(element))
         }
     }
 }
@@ -129,10 +123,7 @@ pub fn write_arbitrary_body(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
     writer.line("match api_key {");
     for api in apis {
         let random = format!("<{}{kind} as crate::reflect::Reflect>::arbitrary", api.name);
-        writer.line(format!(
-            "ApiKey::{0} => {random}(source, version).into(),",
-            api.name
-        ));
+        writer.line(format!("ApiKey::{0} => {random}(source, version).into(),", api.name));
     }
     writer.line("}");
     writer.line("}");

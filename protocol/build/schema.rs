@@ -187,15 +187,8 @@ impl Versions {
 
     /// The versions in both ranges.
     pub fn intersect(self, other: Versions) -> Versions {
-        let both = Versions {
-            first: self.first.max(other.first),
-            last: self.last.min(other.last),
-        };
-        if both.is_empty() {
-            Versions::NONE
-        } else {
-            both
-        }
+        let both = Versions { first: self.first.max(other.first), last: self.last.min(other.last) };
+        if both.is_empty() { Versions::NONE } else { both }
     }
 
     /// The smallest range that holds both.
@@ -203,10 +196,7 @@ impl Versions {
         match (self.is_empty(), other.is_empty()) {
             (true, _) => other,
             (_, true) => self,
-            _ => Versions {
-                first: self.first.min(other.first),
-                last: self.last.max(other.last),
-            },
+            _ => Versions { first: self.first.min(other.first), last: self.last.max(other.last) },
         }
     }
 
@@ -215,21 +205,12 @@ impl Versions {
             return Some(Versions::NONE);
         }
         let versions = if let Some(first) = text.strip_suffix('+') {
-            Versions {
-                first: first.parse().ok()?,
-                last: i16::MAX,
-            }
+            Versions { first: first.parse().ok()?, last: i16::MAX }
         } else if let Some((first, last)) = text.split_once('-') {
-            Versions {
-                first: first.parse().ok()?,
-                last: last.parse().ok()?,
-            }
+            Versions { first: first.parse().ok()?, last: last.parse().ok()? }
         } else {
             let only = text.parse().ok()?;
-            Versions {
-                first: only,
-                last: only,
-            }
+            Versions { first: only, last: only }
         };
         (versions.first >= 0 && !versions.is_empty()).then_some(versions)
     }
@@ -245,10 +226,7 @@ impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             versions if versions.is_empty() => f.write_str("none"),
-            Versions {
-                first,
-                last: i16::MAX,
-            } => write!(f, "{first}+"),
+            Versions { first, last: i16::MAX } => write!(f, "{first}+"),
             Versions { first, last } if first == last => write!(f, "{first}"),
             Versions { first, last } => write!(f, "{first}-{last}"),
         }

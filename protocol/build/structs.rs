@@ -17,9 +17,7 @@ pub fn write_message(writer: &mut Writer, message: &Message) {
         writer.line(format!("impl Message for {} {{", current.name));
         writer.line(format!("const NAME: &'static str = \"{}\";", current.name));
         let Versions { first, last } = current.versions;
-        writer.line(format!(
-            "const VERSIONS: RangeInclusive<i16> = {first}..={last};"
-        ));
+        writer.line(format!("const VERSIONS: RangeInclusive<i16> = {first}..={last};"));
         writer.line(format!("const MIN_SIZE: usize = {};", current.min_size));
         writer.line("");
         write_decode(writer, current, main);
@@ -41,32 +39,20 @@ fn write_definition(writer: &mut Writer, message: &Message, current: &Struct, ma
     if main {
         writer.doc(&message.about);
         writer.line("///");
-        writer.doc(&format!(
-            "Versions {versions}, flexible: {}.",
-            current.flexible
-        ));
+        writer.doc(&format!("Versions {versions}, flexible: {}.", current.flexible));
     } else {
         writer.doc(&format!(
             "`{}` of [`{}`], versions {versions}.",
             current.used_by, message.structs[0].name
         ));
     }
-    let derive_default = if current.fields.iter().all(has_plain_default) {
-        ", Default"
-    } else {
-        ""
-    };
-    writer.line(format!(
-        "#[derive(Clone, Debug, PartialEq{derive_default})]"
-    ));
+    let derive_default =
+        if current.fields.iter().all(has_plain_default) { ", Default" } else { "" };
+    writer.line(format!("#[derive(Clone, Debug, PartialEq{derive_default})]"));
     writer.line(format!("pub struct {} {{", current.name));
     for field in &current.fields {
         write_field_doc(writer, field);
-        writer.line(format!(
-            "pub {}: {},",
-            identifier(&field.rust_name),
-            rust_type(field)
-        ));
+        writer.line(format!("pub {}: {},", identifier(&field.rust_name), rust_type(field)));
     }
     if !current.flexible.is_empty() {
         writer.doc("Tagged fields that this schema does not know.");
@@ -116,11 +102,7 @@ fn write_default(writer: &mut Writer, current: &Struct) {
     writer.line("fn default() -> Self {");
     writer.line("Self {");
     for field in &current.fields {
-        writer.line(format!(
-            "{}: {},",
-            identifier(&field.rust_name),
-            default_value(field)
-        ));
+        writer.line(format!("{}: {},", identifier(&field.rust_name), default_value(field)));
     }
     if !current.flexible.is_empty() {
         writer.line("unknown_tagged_fields: Vec::new(),");
@@ -172,11 +154,7 @@ fn write_decode(writer: &mut Writer, current: &Struct, main: bool) {
         write_version_check(writer, "DecodeError");
     }
     write_flexible(writer, current);
-    let tagged: Vec<&Field> = current
-        .fields
-        .iter()
-        .filter(|field| field.tag.is_some())
-        .collect();
+    let tagged: Vec<&Field> = current.fields.iter().filter(|field| field.tag.is_some()).collect();
     let section = tag_section(current);
     let binding = match section {
         TagSection::Never => "Ok(Self {",
@@ -215,9 +193,7 @@ fn write_decode_field(writer: &mut Writer, field: &Field, current: &Struct) {
     match condition(field.versions, current.versions) {
         None => writer.line(format!("{name}: {value},")),
         Some(test) => {
-            writer.line(format!(
-                "{name}: if {test} {{ {value} }} else {{ {default} }},"
-            ));
+            writer.line(format!("{name}: if {test} {{ {value} }} else {{ {default} }},"));
         }
     }
 }
@@ -285,10 +261,8 @@ fn write_encode(writer: &mut Writer, current: &Struct, main: bool) {
 
 fn write_encode_field(writer: &mut Writer, field: &Field, current: &Struct) {
     let test = condition(field.versions, current.versions);
-    let refuse = format!(
-        "return Err(unsupported_field(Self::NAME, \"{}\", version));",
-        field.rust_name
-    );
+    let refuse =
+        format!("return Err(unsupported_field(Self::NAME, \"{}\", version));", field.rust_name);
     let set = is_set(field);
     if field.tag.is_some() {
         if let Some(test) = test.filter(|_| !field.ignorable) {
@@ -322,19 +296,13 @@ fn write_null_check(writer: &mut Writer, field: &Field) {
     };
     let name = identifier(&field.rust_name);
     writer.line(format!("if {} && self.{name}.is_none() {{", negated(&test)));
-    writer.line(format!(
-        "return Err(null_field(Self::NAME, \"{}\", version));",
-        field.rust_name
-    ));
+    writer.line(format!("return Err(null_field(Self::NAME, \"{}\", version));", field.rust_name));
     writer.line("}");
 }
 
 fn write_encode_tags(writer: &mut Writer, current: &Struct) {
-    let mut tagged: Vec<&Field> = current
-        .fields
-        .iter()
-        .filter(|field| field.tag.is_some())
-        .collect();
+    let mut tagged: Vec<&Field> =
+        current.fields.iter().filter(|field| field.tag.is_some()).collect();
     tagged.sort_by_key(|field| field.tag);
     if tagged.is_empty() {
         writer.line("encoder.put_unknown_tagged_fields(&self.unknown_tagged_fields)");

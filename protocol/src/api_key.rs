@@ -70,9 +70,7 @@ impl ApiKey {
     /// Produce reaches down to 0 here, although versions 0 to 2 are refused (rule P04, KAFKA-18659).
     pub fn advertised_versions(self) -> Option<RangeInclusive<i16>> {
         let facts = self.facts();
-        facts
-            .advertised
-            .then_some(facts.advertised_from..=facts.latest_stable)
+        facts.advertised.then_some(facts.advertised_from..=facts.latest_stable)
     }
 
     /// Whether this version has compact encodings and tagged fields (KIP-482).
@@ -106,10 +104,7 @@ impl ApiKey {
 
     fn header_row(self, version: i16) -> &'static HeaderRow {
         let rows = self.facts().headers;
-        rows.iter()
-            .rev()
-            .find(|row| version >= row.from)
-            .unwrap_or(&rows[0])
+        rows.iter().rev().find(|row| version >= row.from).unwrap_or(&rows[0])
     }
 }
 

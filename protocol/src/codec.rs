@@ -86,11 +86,7 @@ pub(crate) fn unsupported_field(
     field: &'static str,
     version: i16,
 ) -> EncodeError {
-    EncodeError::UnsupportedField {
-        structure,
-        field,
-        version,
-    }
+    EncodeError::UnsupportedField { structure, field, version }
 }
 
 /// The error for a field that is null although the version allows no null.
@@ -99,11 +95,7 @@ pub(crate) fn null_field(
     field: &'static str,
     version: i16,
 ) -> EncodeError {
-    EncodeError::UnexpectedNull {
-        structure,
-        field,
-        version,
-    }
+    EncodeError::UnexpectedNull { structure, field, version }
 }
 
 /// Unknown tagged fields cannot be written into a version that is not flexible.
@@ -115,9 +107,5 @@ pub(crate) fn check_no_tagged_fields(
     if unknown.is_empty() {
         return Ok(());
     }
-    Err(unsupported_field(
-        structure,
-        "unknown_tagged_fields",
-        version,
-    ))
+    Err(unsupported_field(structure, "unknown_tagged_fields", version))
 }

@@ -50,11 +50,7 @@ impl Decoder {
     fn advance(&mut self, wanted: usize) -> Result<usize, DecodeError> {
         let left = self.remaining();
         if wanted > left {
-            return Err(DecodeError::Truncated {
-                at: self.at,
-                wanted,
-                left,
-            });
+            return Err(DecodeError::Truncated { at: self.at, wanted, left });
         }
         let start = self.at;
         self.at += wanted;
@@ -138,11 +134,7 @@ impl Decoder {
             i64::from(fixed(self)?)
         };
         if length > i64::from(i32::MAX) {
-            return Err(DecodeError::InvalidLength {
-                at,
-                length,
-                left: self.remaining(),
-            });
+            return Err(DecodeError::InvalidLength { at, length, left: self.remaining() });
         }
         Ok(usize::try_from(length).ok())
     }
@@ -172,11 +164,7 @@ impl Decoder {
         };
         if length > MAX_STRING_BYTES {
             let left = self.remaining();
-            return Err(DecodeError::InvalidLength {
-                at,
-                length: length as i64,
-                left,
-            });
+            return Err(DecodeError::InvalidLength { at, length: length as i64, left });
         }
         let start = self.advance(length)?;
         match std::str::from_utf8(&self.frame[start..self.at]) {
@@ -230,11 +218,7 @@ impl Decoder {
         };
         let left = self.remaining();
         if length > left / min_element_size.max(1) {
-            return Err(DecodeError::InvalidLength {
-                at,
-                length: length as i64,
-                left,
-            });
+            return Err(DecodeError::InvalidLength { at, length: length as i64, left });
         }
         self.get_elements(length, read).map(Some)
     }
@@ -317,10 +301,7 @@ impl Decoder {
                     return Err(DecodeError::TaggedFieldSize { tag, left });
                 }
             } else {
-                unknown.push(UnknownTaggedField {
-                    tag,
-                    data: self.take_rest(),
-                });
+                unknown.push(UnknownTaggedField { tag, data: self.take_rest() });
             }
             self.end = outer_end;
         }

@@ -283,10 +283,8 @@ impl Encoder {
     ) -> Result<(), EncodeError> {
         let mut unknown: Vec<&UnknownTaggedField> = unknown.iter().collect();
         unknown.sort_by_key(|field| field.tag);
-        let twice = unknown
-            .windows(2)
-            .find(|pair| pair[0].tag == pair[1].tag)
-            .map(|pair| pair[0].tag);
+        let twice =
+            unknown.windows(2).find(|pair| pair[0].tag == pair[1].tag).map(|pair| pair[0].tag);
         let taken = known
             .iter()
             .filter(|known| known.defined)

@@ -95,19 +95,11 @@ impl RequestStart {
         let (key, api_version) = (peek.get_i16()?, peek.get_i16()?);
         let api_key = ApiKey::from_i16(key).ok_or(FrameError::UnknownApiKey { api_key: key })?;
         if !api_key.served_versions().contains(&api_version) && api_key != ApiKey::ApiVersions {
-            return Err(FrameError::UnsupportedVersion {
-                api_key,
-                version: api_version,
-            });
+            return Err(FrameError::UnsupportedVersion { api_key, version: api_version });
         }
         let header_version = api_key.request_header_version(api_version);
         let header = RequestHeader::decode(&mut decoder, header_version)?;
-        Ok(RequestStart {
-            api_key,
-            api_version,
-            header,
-            body: decoder,
-        })
+        Ok(RequestStart { api_key, api_version, header, body: decoder })
     }
 
     /// Whether this is an ApiVersions request of a version we do not know: its body must not be read, and
@@ -118,11 +110,7 @@ impl RequestStart {
 
     /// The version to answer in.
     pub fn response_version(&self) -> i16 {
-        if self.is_unknown_api_versions() {
-            0
-        } else {
-            self.api_version
-        }
+        if self.is_unknown_api_versions() { 0 } else { self.api_version }
     }
 
     /// Reads the body. Bytes behind it are ignored, as Kafka 4.4.0 ignores them: librdkafka 2.16 sends
@@ -144,10 +132,7 @@ pub fn encode_response(
     version: i16,
     body: &ResponseBody,
 ) -> Result<Vec<Part>, EncodeError> {
-    let header = ResponseHeader {
-        correlation_id,
-        ..Default::default()
-    };
+    let header = ResponseHeader { correlation_id, ..Default::default() };
     let header_version = api_key.response_header_version(version);
     encode_frame(&|encoder| {
         header.encode(encoder, header_version)?;
@@ -176,10 +161,7 @@ pub fn request_header(
 pub fn encode_request(header: RequestHeader, body: &RequestBody) -> Result<Vec<Part>, EncodeError> {
     let api_key = body.api_key();
     let version = header.request_api_version;
-    let header = RequestHeader {
-        request_api_key: api_key.to_i16(),
-        ..header
-    };
+    let header = RequestHeader { request_api_key: api_key.to_i16(), ..header };
     let header_version = api_key.request_header_version(version);
     encode_frame(&|encoder| {
         header.encode(encoder, header_version)?;

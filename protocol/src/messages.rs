@@ -61,10 +61,7 @@ macro_rules! body_conversions {
             fn try_from(body: $bodies) -> Result<Self, WrongApi> {
                 match body {
                     $bodies::$api(message) => Ok(message),
-                    other => Err(WrongApi {
-                        expected: ApiKey::$api,
-                        found: other.api_key(),
-                    }),
+                    other => Err(WrongApi { expected: ApiKey::$api, found: other.api_key() }),
                 }
             }
         }

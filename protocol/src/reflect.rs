@@ -58,8 +58,7 @@ impl ToJson for Bytes {
 impl ToJson for Records {
     /// Records in a file that cannot be read show as null.
     fn to_json(&self, _version: i16) -> Value {
-        self.read()
-            .map_or(Value::Null, |bytes| Value::from(base64(&bytes)))
+        self.read().map_or(Value::Null, |bytes| Value::from(base64(&bytes)))
     }
 }
 
@@ -71,16 +70,13 @@ impl ToJson for Uuid {
 
 impl<T: ToJson> ToJson for Vec<T> {
     fn to_json(&self, version: i16) -> Value {
-        self.iter()
-            .map(|element| element.to_json(version))
-            .collect()
+        self.iter().map(|element| element.to_json(version)).collect()
     }
 }
 
 impl<T: ToJson> ToJson for Option<T> {
     fn to_json(&self, version: i16) -> Value {
-        self.as_ref()
-            .map_or(Value::Null, |value| value.to_json(version))
+        self.as_ref().map_or(Value::Null, |value| value.to_json(version))
     }
 }
 
@@ -89,9 +85,10 @@ pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().enumerate().fold(0u32, |word, (i, byte)| {
-            word | u32::from(*byte) << (16 - 8 * i)
-        });
+        let word = chunk
+            .iter()
+            .enumerate()
+            .fold(0u32, |word, (i, byte)| word | u32::from(*byte) << (16 - 8 * i));
         for i in 0..4 {
             match i <= chunk.len() {
                 true => text.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63])),
@@ -111,9 +108,7 @@ pub mod arbitrary {
     pub fn string(source: &mut Source<'_>) -> String {
         const LETTERS: [char; 8] = ['a', 'b', 'Z', '-', '.', '\u{e9}', '\u{4e16}', '\u{1f980}'];
         let length = source() % 9;
-        (0..length)
-            .map(|_| LETTERS[(source() % 8) as usize])
-            .collect()
+        (0..length).map(|_| LETTERS[(source() % 8) as usize]).collect()
     }
 
     /// Up to 16 bytes.
@@ -156,10 +151,7 @@ pub mod arbitrary {
         }
         let count = 1 + source() % 2;
         (0..count)
-            .map(|i| UnknownTaggedField {
-                tag: 100 + i as u32 * 1000,
-                data: bytes(source),
-            })
+            .map(|i| UnknownTaggedField { tag: 100 + i as u32 * 1000, data: bytes(source) })
             .collect()
     }
 }

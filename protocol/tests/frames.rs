@@ -16,8 +16,8 @@ use protocol::messages::{
     RequestBody, fetch_response,
 };
 use protocol::{
-    ApiKey, EncodeError, ErrorCode, Listener, Part, Records, Request, ResponseBody,
-    WrongApi, join_parts,
+    ApiKey, EncodeError, ErrorCode, Listener, Part, Records, Request, ResponseBody, WrongApi,
+    join_parts,
 };
 
 /// The frame without its size, which is checked.
@@ -33,25 +33,10 @@ fn p03_sizes_are_checked_before_anything_is_allocated() {
     let check = |size: i32| check_frame_size(size.to_be_bytes(), 1000);
     assert_eq!(check(0), Ok(0));
     assert_eq!(check(1000), Ok(1000));
-    assert_eq!(
-        check(1001),
-        Err(FrameError::TooLarge {
-            size: 1001,
-            max: 1000
-        })
-    );
-    assert_eq!(
-        check(i32::MAX),
-        Err(FrameError::TooLarge {
-            size: i32::MAX as usize,
-            max: 1000
-        })
-    );
+    assert_eq!(check(1001), Err(FrameError::TooLarge { size: 1001, max: 1000 }));
+    assert_eq!(check(i32::MAX), Err(FrameError::TooLarge { size: i32::MAX as usize, max: 1000 }));
     assert_eq!(check(-1), Err(FrameError::NegativeSize { size: -1 }));
-    assert_eq!(
-        check(i32::MIN),
-        Err(FrameError::NegativeSize { size: i32::MIN })
-    );
+    assert_eq!(check(i32::MIN), Err(FrameError::NegativeSize { size: i32::MIN }));
 }
 
 #[test]
@@ -67,11 +52,7 @@ fn every_request_and_response_reads_back_from_its_frame_in_every_served_version(
             assert_eq!(start.header.correlation_id, 77);
             assert_eq!(start.header.client_id.as_deref(), Some("me"));
             assert!(!start.is_unknown_api_versions());
-            assert_eq!(
-                start.read_body(),
-                Ok(request),
-                "{api_key} version {version}"
-            );
+            assert_eq!(start.read_body(), Ok(request), "{api_key} version {version}");
 
             let response = ResponseBody::arbitrary(api_key, &mut || random.next(), version);
             let parts = encode_response(78, api_key, version, &response).expect("encodes");
@@ -91,14 +72,8 @@ fn p01_an_unknown_version_of_api_versions_is_answered_in_version_0_with_error_35
         frame.extend([0, 0, 0, 5, 0xff, 0xff, 0, 0xee, 0xee]);
         let start = RequestStart::read(Bytes::from(frame)).expect("the header reads");
         assert!(start.is_unknown_api_versions());
-        assert_eq!(
-            (start.response_version(), start.header.correlation_id),
-            (0, 5)
-        );
-        let refused = FrameError::UnsupportedVersion {
-            api_key: ApiKey::ApiVersions,
-            version,
-        };
+        assert_eq!((start.response_version(), start.header.correlation_id), (0, 5));
+        let refused = FrameError::UnsupportedVersion { api_key: ApiKey::ApiVersions, version };
         assert_eq!(start.read_body(), Err(refused));
     }
 
@@ -121,12 +96,7 @@ fn p01_the_header_of_an_api_versions_answer_has_no_tags_in_any_version() {
     }
     assert_eq!(ApiKey::ApiVersions.request_header_version(2), 1);
     assert_eq!(ApiKey::ApiVersions.request_header_version(3), 2);
-    let parts = encode_response(
-        9,
-        ApiKey::ApiVersions,
-        3,
-        &ApiVersionsResponse::default().into(),
-    );
+    let parts = encode_response(9, ApiKey::ApiVersions, 3, &ApiVersionsResponse::default().into());
     let frame = without_size(parts.expect("encodes"));
     assert_eq!(hex(&frame), "00000009000001000000000000"[..24]);
 }
@@ -140,10 +110,7 @@ fn p02_unknown_keys_and_versions_are_refused() {
         RequestStart::read(Bytes::from(frame)).map(|start| start.api_key)
     };
     for key in [-1, 4, 5, 6, 7, 95, i16::MAX, i16::MIN] {
-        assert_eq!(
-            read(key, 0),
-            Err(FrameError::UnknownApiKey { api_key: key })
-        );
+        assert_eq!(read(key, 0), Err(FrameError::UnknownApiKey { api_key: key }));
     }
     let refused = |api_key, version| Err(FrameError::UnsupportedVersion { api_key, version });
     assert_eq!(read(1, 3), refused(ApiKey::Fetch, 3));
@@ -162,10 +129,7 @@ fn p02_truncated_bodies_are_refused_and_bytes_behind_a_body_ignored() {
     let frame = without_size(encode_request(header, &body).expect("encodes"));
     for length in 0..frame.len() {
         let read = RequestStart::read(frame.slice(..length)).and_then(RequestStart::read_body);
-        assert!(
-            matches!(read, Err(FrameError::Decode(_))),
-            "{length} bytes: {read:?}"
-        );
+        assert!(matches!(read, Err(FrameError::Decode(_))), "{length} bytes: {read:?}");
     }
     let mut long = frame.to_vec();
     long.push(0);
@@ -192,10 +156,7 @@ fn a_response_frame_counts_records_that_are_not_in_its_buffer() {
     assert_eq!(read, Ok(ResponseBody::Fetch(body)));
     assert_eq!(
         decode_response(frame, 4, ApiKey::Fetch, 16),
-        Err(FrameError::CorrelationMismatch {
-            expected: 4,
-            found: 3
-        })
+        Err(FrameError::CorrelationMismatch { expected: 4, found: 3 })
     );
 }
 
@@ -213,14 +174,8 @@ fn a_body_is_only_written_in_versions_that_exist() {
 fn bodies_convert_to_their_messages_and_to_no_other() {
     let body = ResponseBody::from(MetadataResponse::default());
     assert_eq!(body.api_key(), <MetadataRequest as Request>::KEY);
-    assert_eq!(
-        MetadataResponse::try_from(body.clone()),
-        Ok(MetadataResponse::default())
-    );
-    let wrong = WrongApi {
-        expected: ApiKey::Fetch,
-        found: ApiKey::Metadata,
-    };
+    assert_eq!(MetadataResponse::try_from(body.clone()), Ok(MetadataResponse::default()));
+    let wrong = WrongApi { expected: ApiKey::Fetch, found: ApiKey::Metadata };
     assert_eq!(FetchResponse::try_from(body), Err(wrong));
 }
 
@@ -228,10 +183,7 @@ fn bodies_convert_to_their_messages_and_to_no_other() {
 fn p04_clients_are_told_of_produce_from_0_and_of_telemetry_not_at_all() {
     assert_eq!(ApiKey::Produce.valid_versions(), 3..=13);
     assert_eq!(ApiKey::Produce.advertised_versions(), Some(0..=13));
-    assert_eq!(
-        ApiKey::GetTelemetrySubscriptions.advertised_versions(),
-        None
-    );
+    assert_eq!(ApiKey::GetTelemetrySubscriptions.advertised_versions(), None);
     assert_eq!(ApiKey::PushTelemetry.advertised_versions(), None);
     assert_eq!(ApiKey::InitProducerId.valid_versions(), 0..=6);
     assert_eq!(ApiKey::InitProducerId.served_versions(), 0..=5);
@@ -241,23 +193,13 @@ fn p04_clients_are_told_of_produce_from_0_and_of_telemetry_not_at_all() {
 
 /// The lines of a table of the specification, without its head.
 fn spec_lines(name: &str) -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../shared/spec")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/spec").join(name);
     let Ok(text) = fs::read_to_string(&path) else {
         println!("SKIPPED: no {}", path.display());
         return Vec::new();
     };
-    let cells = |line: &str| {
-        line.split('\t')
-            .map(|cell| cell.trim().to_owned())
-            .collect()
-    };
-    text.lines()
-        .skip(1)
-        .filter(|line| !line.is_empty())
-        .map(cells)
-        .collect()
+    let cells = |line: &str| line.split('\t').map(|cell| cell.trim().to_owned()).collect();
+    text.lines().skip(1).filter(|line| !line.is_empty()).map(cells).collect()
 }
 
 #[test]
@@ -269,37 +211,19 @@ fn the_table_of_apis_is_that_of_kafka() {
         let key = key.unwrap_or_else(|| panic!("no API {}", line[0]));
         let (first, last) = (*key.valid_versions().start(), *key.valid_versions().end());
         let (request, response) = (
-            (
-                key.request_header_version(first),
-                key.request_header_version(last),
-            ),
-            (
-                key.response_header_version(first),
-                key.response_header_version(last),
-            ),
+            (key.request_header_version(first), key.request_header_version(last)),
+            (key.response_header_version(first), key.response_header_version(last)),
         );
         assert_eq!(key.kafka_name(), line[1]);
         assert_eq!(format!("{first}-{last}"), line[2], "{key}");
-        assert_eq!(
-            format!("stable {}", key.served_versions().end()),
-            line[3],
-            "{key}"
-        );
+        assert_eq!(format!("stable {}", key.served_versions().end()), line[3], "{key}");
         let headers = format!("min header {} max header {}", request.0, request.1);
         assert_eq!(headers, line[4], "{key}");
-        assert_eq!(
-            format!("response {}-{}", response.0, response.1),
-            line[5],
-            "{key}"
-        );
+        assert_eq!(format!("response {}-{}", response.0, response.1), line[5], "{key}");
         let on_broker = line[6].contains("BROKER");
         assert_eq!(key.is_served_on(Listener::Broker), on_broker, "{key}");
         let on_controller = line[6].contains("CONTROLLER");
-        assert_eq!(
-            key.is_served_on(Listener::Controller),
-            on_controller,
-            "{key}"
-        );
+        assert_eq!(key.is_served_on(Listener::Controller), on_controller, "{key}");
         assert_eq!(key.is_cluster_action(), line.len() > 7, "{key}");
     }
 }

@@ -32,44 +32,26 @@ fn generate(api: &str) -> Result<String, String> {
     add_file(&mut schemas, "headers.json", HEADERS)?;
     add_file(&mut schemas, "push.json", api)?;
     let files = render(&schemas, Options { reflect: false })?;
-    Ok(files
-        .into_iter()
-        .map(|(path, text)| format!("// {}\n{text}", path.display()))
-        .collect())
+    Ok(files.into_iter().map(|(path, text)| format!("// {}\n{text}", path.display())).collect())
 }
 
 #[test]
 fn a_third_request_header_with_a_tagged_id_can_be_expressed() {
     let text = generate(&api(V3_ROWS, "")).expect("generates");
-    assert!(
-        text.contains("HeaderRow { from: 0, request: 2, response: 1 },"),
-        "{text}"
-    );
-    assert!(
-        text.contains("HeaderRow { from: 1, request: 3, response: 1 },"),
-        "{text}"
-    );
+    assert!(text.contains("HeaderRow { from: 0, request: 2, response: 1 },"), "{text}");
+    assert!(text.contains("HeaderRow { from: 1, request: 3, response: 1 },"), "{text}");
     let tag = "KnownTag { tag: 0, defined: version >= 3, set: !self.client_instance_id.is_zero() }";
     assert!(text.contains(tag), "{text}");
-    assert!(
-        text.contains("client_id: decoder.get_nullable_string(false)?,"),
-        "{text}"
-    );
+    assert!(text.contains("client_id: decoder.get_nullable_string(false)?,"), "{text}");
     // Not ignorable, so a header below version 3 cannot lose it silently.
-    assert!(
-        text.contains("if version < 3 && !self.client_instance_id.is_zero() {"),
-        "{text}"
-    );
+    assert!(text.contains("if version < 3 && !self.client_instance_id.is_zero() {"), "{text}");
 }
 
 #[track_caller]
 fn refused(api: &str, because: &str) {
     match generate(api) {
         Ok(_) => panic!("accepted, although {because}"),
-        Err(problem) => assert!(
-            problem.contains(because),
-            "{problem:?} does not say {because:?}"
-        ),
+        Err(problem) => assert!(problem.contains(because), "{problem:?} does not say {because:?}"),
     }
 }
 
@@ -79,10 +61,7 @@ fn header_rows_must_cover_every_version_and_name_headers_that_exist() {
         &api(r#"{ "versions": "0", "request": 2, "response": 1 }"#, ""),
         "end before version 1",
     );
-    refused(
-        &api(r#"{ "versions": "1", "request": 2, "response": 1 }"#, ""),
-        "skip version 0",
-    );
+    refused(&api(r#"{ "versions": "1", "request": 2, "response": 1 }"#, ""), "skip version 0");
     let missing = r#"{ "versions": "0-1", "request": 4, "response": 1 }"#;
     refused(&api(missing, ""), "a header that does not exist");
 }
@@ -96,28 +75,12 @@ fn a_struct_cannot_contain_itself_so_decoding_cannot_recurse_without_bound() {
 
 #[test]
 fn contradicting_facts_are_refused() {
-    let field = |facts: &str| {
-        api(
-            V3_ROWS,
-            &format!(r#"{{ "name": "Field", "versions": "0+", {facts} }}"#),
-        )
-    };
-    refused(
-        &field(r#""type": "int8", "default": 128"#),
-        "no default for int8",
-    );
-    refused(
-        &field(r#""type": "int32", "default": "x""#),
-        "no default for int32",
-    );
-    refused(
-        &field(r#""type": "int32", "tag": 0"#),
-        "needs tagged versions",
-    );
-    refused(
-        &field(r#""type": "int32", "nullible": "0+""#),
-        "unknown field `nullible`",
-    );
+    let field =
+        |facts: &str| api(V3_ROWS, &format!(r#"{{ "name": "Field", "versions": "0+", {facts} }}"#));
+    refused(&field(r#""type": "int8", "default": 128"#), "no default for int8");
+    refused(&field(r#""type": "int32", "default": "x""#), "no default for int32");
+    refused(&field(r#""type": "int32", "tag": 0"#), "needs tagged versions");
+    refused(&field(r#""type": "int32", "nullible": "0+""#), "unknown field `nullible`");
     refused(&field(r#""type": "Unknown""#), "not defined before it");
     let twice = r#"{ "name": "A", "type": "int8", "versions": "0+", "tagged": "0+", "tag": 4 },
                    { "name": "B", "type": "int8", "versions": "0+", "tagged": "0+", "tag": 4 }"#;

@@ -39,12 +39,7 @@ fn every_golden_line_decodes_to_its_fields_and_encodes_to_its_bytes() {
         "{} of {} lines:\n{}",
         failures.len(),
         lines.len(),
-        failures
-            .iter()
-            .take(20)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\n")
+        failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n")
     );
 }
 
@@ -53,16 +48,11 @@ fn every_version_of_every_message_has_golden_lines() {
     if golden_folder().is_none() {
         return;
     }
-    let covered: BTreeSet<(String, i16)> = golden_lines()
-        .into_iter()
-        .map(|line| (line.message, line.version))
-        .collect();
+    let covered: BTreeSet<(String, i16)> =
+        golden_lines().into_iter().map(|line| (line.message, line.version)).collect();
     for (name, message) in all_messages() {
         for version in message.first_version..=message.last_version {
-            assert!(
-                covered.contains(&(name.to_owned(), version)),
-                "{name} version {version}"
-            );
+            assert!(covered.contains(&(name.to_owned(), version)), "{name} version {version}");
         }
     }
 }

@@ -87,9 +87,7 @@ fn damage(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
             0 => damaged.truncate(at),
             1 if at < damaged.len() => damaged[at] = random.next() as u8,
             2 if at < damaged.len() => damaged[at] ^= 1 << random.below(8),
-            3 => damaged
-                .splice(at..at, [0xff, 0xff, 0xff, 0x7f])
-                .for_each(drop),
+            3 => damaged.splice(at..at, [0xff, 0xff, 0xff, 0x7f]).for_each(drop),
             4 if at + 4 <= damaged.len() => {
                 damaged[at..at + 4].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff]);
             }
@@ -176,9 +174,8 @@ fn whatever_decodes_encodes_and_decodes_to_the_same() {
 fn headers_and_frames_of_random_bytes_neither_panic_nor_allocate_much() {
     let mut random = Random(0xf4a3e);
     for _ in 0..100_000 {
-        let mut input: Vec<u8> = (0..random.below(60))
-            .map(|_| random.next() as u8 & 0x4f)
-            .collect();
+        let mut input: Vec<u8> =
+            (0..random.below(60)).map(|_| random.next() as u8 & 0x4f).collect();
         if input.len() > 4 && random.below(4) > 0 {
             input[..4].copy_from_slice(&[0, random.below(96) as u8, 0, random.below(6) as u8]);
         }
@@ -192,10 +189,7 @@ fn headers_and_frames_of_random_bytes_neither_panic_nor_allocate_much() {
                 let _ = start.read_body();
             }
         });
-        assert!(
-            largest <= MEMORY_FLOOR + MEMORY_PER_BYTE * length,
-            "{largest} for {length}"
-        );
+        assert!(largest <= MEMORY_FLOOR + MEMORY_PER_BYTE * length, "{largest} for {length}");
     }
 }
 
@@ -208,11 +202,7 @@ fn an_array_cannot_promise_more_than_the_frame_can_hold() {
     let (largest, _) = allocations(|| {
         assert!(matches!(
             OffsetDeleteRequest::from_bytes(bytes, 0),
-            Err(DecodeError::InvalidLength {
-                length: 0x7fff_ffff,
-                left: 6,
-                ..
-            })
+            Err(DecodeError::InvalidLength { length: 0x7fff_ffff, left: 6, .. })
         ));
     });
     assert!(largest < 100, "{largest}");
@@ -229,14 +219,7 @@ fn the_smallest_size_of_an_element_bounds_the_array() {
         DescribeClientQuotasRequest::from_bytes(Bytes::from(input), 1)
     };
     assert_eq!(input(3).map(|request| request.components.len()), Ok(3));
-    assert_eq!(
-        input(4),
-        Err(DecodeError::InvalidLength {
-            at: 0,
-            length: 4,
-            left: 14
-        })
-    );
+    assert_eq!(input(4), Err(DecodeError::InvalidLength { at: 0, length: 4, left: 14 }));
 }
 
 #[test]

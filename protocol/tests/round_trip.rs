@@ -33,10 +33,7 @@ fn every_message_in_every_version_reads_back_as_it_was_written() {
 }
 
 fn unknown(tag: u32, data: &'static [u8]) -> UnknownTaggedField {
-    UnknownTaggedField {
-        tag,
-        data: Bytes::from_static(data),
-    }
+    UnknownTaggedField { tag, data: Bytes::from_static(data) }
 }
 
 #[test]
@@ -49,15 +46,9 @@ fn unknown_tags_are_kept_and_written_back_between_the_known_ones_in_tag_order() 
         ..Default::default()
     };
     let bytes = message.to_bytes(3).expect("encodes");
-    assert_eq!(
-        hex(&bytes[7..]),
-        "00000004010800000000000000070301010400c801056c61746572"[6..]
-    );
+    assert_eq!(hex(&bytes[7..]), "00000004010800000000000000070301010400c801056c61746572"[6..]);
     let again = ApiVersionsResponse::from_bytes(bytes, 3).expect("decodes");
-    assert_eq!(
-        again.unknown_tagged_fields,
-        [unknown(4, b""), unknown(200, b"later")]
-    );
+    assert_eq!(again.unknown_tagged_fields, [unknown(4, b""), unknown(200, b"later")]);
     assert_eq!(again.finalized_features_epoch, 7);
 }
 
@@ -78,10 +69,7 @@ fn a_tag_of_a_later_version_is_unknown_in_an_earlier_one_and_survives() {
     message.topics = topic(&partition);
     let bytes = message.to_bytes(17).expect("encodes");
     assert_eq!(FetchRequest::from_bytes(bytes, 17).as_ref(), Ok(&message));
-    assert_eq!(
-        message.to_bytes(18),
-        Err(EncodeError::DuplicateTag { tag: 1 })
-    );
+    assert_eq!(message.to_bytes(18), Err(EncodeError::DuplicateTag { tag: 1 }));
     partition.unknown_tagged_fields.clear();
     partition.high_watermark = 5;
     message.topics = topic(&partition);
@@ -95,10 +83,7 @@ fn of_a_tag_that_comes_twice_the_later_one_counts() {
     // Error 0, no keys, throttle 0, then tags 9, 5 and 9 again.
     let bytes = Bytes::from_static(b"\0\0\x01\0\0\0\0\x03\x09\x01a\x05\x01b\x09\x01c");
     let read = ApiVersionsResponse::from_bytes(bytes, 3).expect("decodes");
-    assert_eq!(
-        read.unknown_tagged_fields,
-        [unknown(5, b"b"), unknown(9, b"c")]
-    );
+    assert_eq!(read.unknown_tagged_fields, [unknown(5, b"b"), unknown(9, b"c")]);
 }
 
 #[test]
@@ -113,14 +98,9 @@ fn a_tagged_field_longer_than_its_content_is_refused() {
 
 #[test]
 fn unknown_tags_cannot_be_written_into_a_version_without_tags() {
-    let message = ApiVersionsResponse {
-        unknown_tagged_fields: vec![unknown(9, b"x")],
-        ..Default::default()
-    };
-    assert!(matches!(
-        message.to_bytes(2),
-        Err(EncodeError::UnsupportedField { .. })
-    ));
+    let message =
+        ApiVersionsResponse { unknown_tagged_fields: vec![unknown(9, b"x")], ..Default::default() };
+    assert!(matches!(message.to_bytes(2), Err(EncodeError::UnsupportedField { .. })));
 }
 
 #[test]
@@ -131,10 +111,8 @@ fn a_value_that_the_version_cannot_carry_is_an_error_unless_ignorable() {
     assert!(message.to_bytes(2).is_ok());
 
     // Not ignorable, so a lost value would change what the request means.
-    let fetch = FetchRequest {
-        forgotten_topics_data: vec![Default::default()],
-        ..FetchRequest::default()
-    };
+    let fetch =
+        FetchRequest { forgotten_topics_data: vec![Default::default()], ..FetchRequest::default() };
     assert_eq!(
         fetch.to_bytes(6),
         Err(EncodeError::UnsupportedField {
@@ -144,37 +122,19 @@ fn a_value_that_the_version_cannot_carry_is_an_error_unless_ignorable() {
         })
     );
     // Ignorable.
-    let fetch = FetchRequest {
-        rack_id: "r".into(),
-        ..FetchRequest::default()
-    };
+    let fetch = FetchRequest { rack_id: "r".into(), ..FetchRequest::default() };
     let bytes = fetch.to_bytes(10).expect("the rack is left out");
-    assert_eq!(
-        FetchRequest::from_bytes(bytes, 10),
-        Ok(FetchRequest::default())
-    );
+    assert_eq!(FetchRequest::from_bytes(bytes, 10), Ok(FetchRequest::default()));
     // Gone from version 15 on, where the replica state took its place.
-    let fetch = FetchRequest {
-        replica_id: 3,
-        ..FetchRequest::default()
-    };
-    assert!(matches!(
-        fetch.to_bytes(15),
-        Err(EncodeError::UnsupportedField { .. })
-    ));
+    let fetch = FetchRequest { replica_id: 3, ..FetchRequest::default() };
+    assert!(matches!(fetch.to_bytes(15), Err(EncodeError::UnsupportedField { .. })));
     assert!(fetch.to_bytes(14).is_ok());
 }
 
 #[test]
 fn null_in_a_version_that_allows_none_is_an_error_both_ways() {
-    let nothing = MetadataRequest {
-        topics: None,
-        ..Default::default()
-    };
-    assert!(matches!(
-        nothing.to_bytes(0),
-        Err(EncodeError::UnexpectedNull { .. })
-    ));
+    let nothing = MetadataRequest { topics: None, ..Default::default() };
+    assert!(matches!(nothing.to_bytes(0), Err(EncodeError::UnexpectedNull { .. })));
     assert!(nothing.to_bytes(1).is_ok());
     let null_array = Bytes::from_static(b"\xff\xff\xff\xff");
     assert_eq!(
@@ -188,10 +148,7 @@ fn null_in_a_version_that_allows_none_is_an_error_both_ways() {
         }]),
         ..Default::default()
     };
-    assert!(matches!(
-        unnamed.to_bytes(9),
-        Err(EncodeError::UnexpectedNull { .. })
-    ));
+    assert!(matches!(unnamed.to_bytes(9), Err(EncodeError::UnexpectedNull { .. })));
     assert!(unnamed.to_bytes(10).is_ok());
 }
 
@@ -199,10 +156,7 @@ fn null_in_a_version_that_allows_none_is_an_error_both_ways() {
 fn a_version_that_does_not_exist_is_an_error_both_ways() {
     let message = FetchRequest::default();
     for version in [i16::MIN, -1, 3, 19, i16::MAX] {
-        assert!(matches!(
-            message.to_bytes(version),
-            Err(EncodeError::UnsupportedVersion { .. })
-        ));
+        assert!(matches!(message.to_bytes(version), Err(EncodeError::UnsupportedVersion { .. })));
         assert!(matches!(
             FetchRequest::from_bytes(Bytes::new(), version),
             Err(DecodeError::UnsupportedVersion { .. })
@@ -212,19 +166,10 @@ fn a_version_that_does_not_exist_is_an_error_both_ways() {
 
 #[test]
 fn strings_longer_than_kafka_reads_are_refused_both_ways() {
-    let rack = |length| FetchRequest {
-        rack_id: "r".repeat(length),
-        ..Default::default()
-    };
+    let rack = |length| FetchRequest { rack_id: "r".repeat(length), ..Default::default() };
     assert!(rack(32767).to_bytes(18).is_ok());
-    assert_eq!(
-        rack(32768).to_bytes(18),
-        Err(EncodeError::TooLong { length: 32768 })
-    );
-    assert_eq!(
-        rack(32768).to_bytes(11),
-        Err(EncodeError::TooLong { length: 32768 })
-    );
+    assert_eq!(rack(32768).to_bytes(18), Err(EncodeError::TooLong { length: 32768 }));
+    assert_eq!(rack(32768).to_bytes(11), Err(EncodeError::TooLong { length: 32768 }));
     // Error 0, no keys, throttle 0, one tag 0 with one feature: its name is 32768 letters long.
     let mut bytes = b"\0\0\x01\0\0\0\0\x01\0\x89\x80\x02\x02\x81\x80\x02".to_vec();
     bytes.extend([b'n'; 32768]);
@@ -251,10 +196,8 @@ impl FileRegion for FakeRegion {
 }
 
 fn answer_with(records: [Records; 2]) -> FetchResponse {
-    let partition = |records| fetch_response::PartitionData {
-        records: Some(records),
-        ..Default::default()
-    };
+    let partition =
+        |records| fetch_response::PartitionData { records: Some(records), ..Default::default() };
     FetchResponse {
         responses: vec![fetch_response::FetchableTopicResponse {
             partitions: records.into_iter().map(partition).collect(),
@@ -268,10 +211,7 @@ fn answer_with(records: [Records; 2]) -> FetchResponse {
 fn records_are_parts_of_their_own_and_never_copied() {
     let in_memory = Bytes::from_static(b"batches in memory");
     let in_file: Arc<dyn FileRegion> = Arc::new(FakeRegion(b"batches in a file"));
-    let records = [
-        Records::Bytes(in_memory.clone()),
-        Records::File(in_file.clone()),
-    ];
+    let records = [Records::Bytes(in_memory.clone()), Records::File(in_file.clone())];
     let message = answer_with(records);
     let parts = message.to_parts(18).expect("encodes");
     assert_eq!(parts.len(), 5, "fields, records, fields, records, fields");
@@ -286,19 +226,14 @@ fn records_are_parts_of_their_own_and_never_copied() {
     };
     assert_eq!(records, &Bytes::from_static(b"batches in a file"));
     let frame = bytes.as_ptr_range();
-    assert!(
-        frame.contains(&records.as_ptr()),
-        "decoded records share the frame's memory"
-    );
+    assert!(frame.contains(&records.as_ptr()), "decoded records share the frame's memory");
 }
 
 #[test]
 fn the_buffer_of_a_message_is_allocated_once_and_full() {
     let message = answer_with([Records::empty(), Records::empty()]);
     let parts = message.to_parts(12).expect("encodes");
-    let [Part::Bytes(bytes)] = parts.as_slice() else {
-        panic!("one part expected")
-    };
+    let [Part::Bytes(bytes)] = parts.as_slice() else { panic!("one part expected") };
     let buffer = bytes.clone();
     drop(parts);
     let buffer = buffer.try_into_mut().expect("the only owner");

@@ -56,11 +56,7 @@ pub fn settle(required_offset: Offset, now: &ProducePartitionNow) -> Settlement 
     match *now {
         ProducePartitionNow::Unavailable { error_code } => Settlement::Settled(error_code),
         ProducePartitionNow::NotLeader => Settlement::Settled(NOT_LEADER_OR_FOLLOWER),
-        ProducePartitionNow::Leader {
-            high_watermark,
-            maximal_isr,
-            min_insync_replicas,
-        } => {
+        ProducePartitionNow::Leader { high_watermark, maximal_isr, min_insync_replicas } => {
             if high_watermark < required_offset {
                 Settlement::Pending
             } else if maximal_isr < min_insync_replicas {
@@ -101,10 +97,7 @@ struct Row<K> {
 
 impl<K: PartialEq> Default for SettlementTable<K> {
     fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            pending: 0,
-        }
+        Self { rows: Vec::new(), pending: 0 }
     }
 }
 
@@ -116,22 +109,14 @@ impl<K: PartialEq> SettlementTable<K> {
 
     /// Adds a partition that waits for `required_offset`.
     pub fn push_pending(&mut self, key: K, required_offset: Offset) {
-        self.rows.push(Row {
-            key,
-            required_offset,
-            settlement: Settlement::Pending,
-        });
+        self.rows.push(Row { key, required_offset, settlement: Settlement::Pending });
         self.pending += 1;
     }
 
     /// Adds a partition whose outcome is known.
     pub fn push_settled(&mut self, key: K, error_code: i16) {
         let settlement = Settlement::Settled(error_code);
-        self.rows.push(Row {
-            key,
-            required_offset: Offset::NONE,
-            settlement,
-        });
+        self.rows.push(Row { key, required_offset: Offset::NONE, settlement });
     }
 
     /// Whether every partition is settled.
@@ -141,10 +126,7 @@ impl<K: PartialEq> SettlementTable<K> {
 
     /// The partitions still waiting.
     pub fn pending(&self) -> impl Iterator<Item = &K> {
-        self.rows
-            .iter()
-            .filter(|row| row.settlement == Settlement::Pending)
-            .map(|row| &row.key)
+        self.rows.iter().filter(|row| row.settlement == Settlement::Pending).map(|row| &row.key)
     }
 
     /// Looks at the pending partitions, or at the one named by `only`, with `judge(key, required

@@ -51,18 +51,12 @@ pub struct PartitionKey {
 impl PartitionKey {
     /// A partition of the topic with this id.
     pub fn by_id(topic_id: Uuid, partition: i32) -> Self {
-        Self {
-            topic: TopicKey::Id(topic_id),
-            partition,
-        }
+        Self { topic: TopicKey::Id(topic_id), partition }
     }
 
     /// A partition of the topic with this name.
     pub fn by_name(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self {
-            topic: TopicKey::Name(topic.into()),
-            partition,
-        }
+        Self { topic: TopicKey::Name(topic.into()), partition }
     }
 }
 

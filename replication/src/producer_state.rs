@@ -234,10 +234,7 @@ impl ProducerStateManager {
                 check_epoch(entry, batch)?;
                 check_coordinator(entry, batch, &marker)
             }
-            BatchKind::Data {
-                base_sequence,
-                is_transactional,
-            } => {
+            BatchKind::Data { base_sequence, is_transactional } => {
                 if origin == AppendOrigin::Client {
                     let last_sequence =
                         sequence::advance(base_sequence.max(0), batch.last_offset_delta);
@@ -263,10 +260,7 @@ impl ProducerStateManager {
     pub fn update(&mut self, batch: &ProducerBatch) -> Option<CompletedTransaction> {
         self.map_end_offset = batch.last_offset().next();
         match batch.kind {
-            BatchKind::Data {
-                base_sequence,
-                is_transactional,
-            } => {
+            BatchKind::Data { base_sequence, is_transactional } => {
                 self.update_data(batch, base_sequence, is_transactional);
                 None
             }
@@ -277,10 +271,7 @@ impl ProducerStateManager {
 
     fn update_data(&mut self, batch: &ProducerBatch, base_sequence: i32, is_transactional: bool) {
         let id = batch.producer_id;
-        let entry = self
-            .producers
-            .entry(id)
-            .or_insert_with(|| ProducerStateEntry::empty(id));
+        let entry = self.producers.entry(id).or_insert_with(|| ProducerStateEntry::empty(id));
         entry.adopt_epoch(batch.producer_epoch);
         entry.last_timestamp_ms = batch.max_timestamp_ms;
         if base_sequence != NO_SEQUENCE {
@@ -293,8 +284,7 @@ impl ProducerStateManager {
         }
         if is_transactional && entry.current_transaction_first_offset.is_none() {
             entry.current_transaction_first_offset = Some(batch.base_offset);
-            self.ongoing
-                .insert(batch.base_offset, OngoingTransaction { producer_id: id });
+            self.ongoing.insert(batch.base_offset, OngoingTransaction { producer_id: id });
         }
     }
 
@@ -304,10 +294,7 @@ impl ProducerStateManager {
         marker: &EndTransactionMarker,
     ) -> Option<CompletedTransaction> {
         let id = batch.producer_id;
-        let entry = self
-            .producers
-            .entry(id)
-            .or_insert_with(|| ProducerStateEntry::empty(id));
+        let entry = self.producers.entry(id).or_insert_with(|| ProducerStateEntry::empty(id));
         entry.adopt_epoch(batch.producer_epoch);
         entry.coordinator_epoch = marker.coordinator_epoch;
         entry.last_timestamp_ms = batch.max_timestamp_ms;
@@ -315,12 +302,8 @@ impl ProducerStateManager {
         let first_offset = entry.current_transaction_first_offset.take()?;
         self.ongoing.remove(&first_offset);
         self.unreplicated.insert(first_offset, batch.base_offset);
-        let last_stable_offset = self
-            .ongoing
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or(batch.base_offset.next());
+        let last_stable_offset =
+            self.ongoing.keys().next().copied().unwrap_or(batch.base_offset.next());
         Some(CompletedTransaction {
             producer_id: id,
             first_offset,
@@ -343,15 +326,13 @@ impl ProducerStateManager {
 
     /// The high watermark moved: markers below it are safe (X03).
     pub fn on_high_watermark(&mut self, high_watermark: Offset) {
-        self.unreplicated
-            .retain(|_, marker| *marker >= high_watermark);
+        self.unreplicated.retain(|_, marker| *marker >= high_watermark);
     }
 
     /// The log start moved (retention, DeleteRecords). Producers stay until they expire: their last
     /// sequence is still true. Ended transactions below are of no interest any more.
     pub fn on_log_start(&mut self, log_start_offset: Offset) {
-        self.unreplicated
-            .retain(|_, marker| *marker >= log_start_offset);
+        self.unreplicated.retain(|_, marker| *marker >= log_start_offset);
         self.map_end_offset = self.map_end_offset.max(log_start_offset);
         self.last_snapshot_offset = self.last_snapshot_offset.max(log_start_offset);
     }
@@ -374,10 +355,7 @@ impl ProducerStateManager {
         }
         self.clear(log_start_offset);
         if let Some((offset, entries)) = snapshot {
-            debug_assert!(
-                offset <= log_end_offset,
-                "snapshot {offset} above {log_end_offset}"
-            );
+            debug_assert!(offset <= log_end_offset, "snapshot {offset} above {log_end_offset}");
             self.load(offset, entries, wall_clock_ms);
         }
         self.map_end_offset
@@ -399,12 +377,7 @@ impl ProducerStateManager {
                 continue;
             }
             if let Some(first) = entry.current_transaction_first_offset {
-                self.ongoing.insert(
-                    first,
-                    OngoingTransaction {
-                        producer_id: entry.producer_id,
-                    },
-                );
+                self.ongoing.insert(first, OngoingTransaction { producer_id: entry.producer_id });
             }
             self.producers.insert(entry.producer_id, entry);
         }
@@ -443,8 +416,7 @@ impl ProducerStateManager {
     pub fn remove_expired(&mut self, wall_clock_ms: i64) -> usize {
         let before = self.producers.len();
         let expiration = self.expiration;
-        self.producers
-            .retain(|_, entry| !has_expired(expiration, entry, wall_clock_ms));
+        self.producers.retain(|_, entry| !has_expired(expiration, entry, wall_clock_ms));
         before - self.producers.len()
     }
 
@@ -474,9 +446,7 @@ impl ProducerStateManager {
 
     /// The open transactions, first offsets ascending.
     pub fn ongoing_transactions(&self) -> impl Iterator<Item = (Offset, ProducerId)> {
-        self.ongoing
-            .iter()
-            .map(|(first_offset, open)| (*first_offset, open.producer_id))
+        self.ongoing.iter().map(|(first_offset, open)| (*first_offset, open.producer_id))
     }
 
     /// Whether some transaction has been open without a write for longer than `limit`, by the wall

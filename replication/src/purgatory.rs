@@ -64,9 +64,7 @@ impl<O> Watched<O> {
 
     fn is_gone(&self) -> bool {
         // Somebody evaluating it right now holds the lock: then it is not gone yet.
-        self.operation
-            .try_lock()
-            .is_ok_and(|operation| operation.is_none())
+        self.operation.try_lock().is_ok_and(|operation| operation.is_none())
     }
 }
 
@@ -228,24 +226,19 @@ impl<O: DelayedOperation> Purgatory<O> {
 
     /// How many places under keys are taken, leftovers included (`PurgatorySize`).
     pub fn watched(&self) -> usize {
-        self.shards
-            .iter()
-            .map(|shard| lock(shard).values().map(Vec::len).sum::<usize>())
-            .sum()
+        self.shards.iter().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
     }
 
     /// How many operations wait under this key.
     pub fn waiting_under(&self, key: &O::Key) -> usize {
-        lock(self.shard(key)).get(key).map_or(0, |list| {
-            list.iter().filter(|watched| !watched.is_gone()).count()
-        })
+        lock(self.shard(key))
+            .get(key)
+            .map_or(0, |list| list.iter().filter(|watched| !watched.is_gone()).count())
     }
 
     fn take_if_satisfied(&self, watched: &Watched<O>, trigger: Trigger<'_, O::Key>) -> Option<O> {
         let mut guard = lock(&watched.operation);
-        let satisfied = guard
-            .as_ref()
-            .is_some_and(|operation| operation.is_satisfied(trigger));
+        let satisfied = guard.as_ref().is_some_and(|operation| operation.is_satisfied(trigger));
         let taken = if satisfied { guard.take() } else { None };
         drop(guard);
         if taken.is_some() {

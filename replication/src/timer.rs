@@ -29,10 +29,7 @@ pub struct Timer<T> {
 
 impl<T> Default for Timer<T> {
     fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            next_sequence: 0,
-        }
+        Self { entries: BTreeMap::new(), next_sequence: 0 }
     }
 }
 
@@ -44,10 +41,7 @@ impl<T> Timer<T> {
 
     /// Has `entry` come due at `deadline`.
     pub fn schedule(&mut self, deadline: Instant, entry: T) -> TimerKey {
-        let key = TimerKey {
-            deadline,
-            sequence: self.next_sequence,
-        };
+        let key = TimerKey { deadline, sequence: self.next_sequence };
         self.next_sequence += 1;
         self.entries.insert(key, entry);
         key
@@ -66,11 +60,7 @@ impl<T> Timer<T> {
     /// Takes the earliest entry that is due at `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         let (key, _) = self.entries.first_key_value()?;
-        if key.deadline > now {
-            None
-        } else {
-            self.entries.pop_first().map(|(_, entry)| entry)
-        }
+        if key.deadline > now { None } else { self.entries.pop_first().map(|(_, entry)| entry) }
     }
 
     /// How many entries wait.

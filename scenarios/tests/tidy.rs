@@ -17,7 +17,16 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("scenarios", &["testkit"]),
     (
         "cli",
-        &["protocol", "replication", "storage", "controller", "fetcher", "broker", "testkit", "scenarios"],
+        &[
+            "protocol",
+            "replication",
+            "storage",
+            "controller",
+            "fetcher",
+            "broker",
+            "testkit",
+            "scenarios",
+        ],
     ),
 ];
 

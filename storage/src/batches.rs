@@ -21,10 +21,7 @@ pub(crate) fn producer_batch(
     let mut max_timestamp_ms = view.max_timestamp();
     let kind = if view.is_control() {
         let mut buffer = ReadBuffer::new();
-        let first = view
-            .records(&mut buffer, MAX_RECORDS_BYTES)?
-            .next()
-            .transpose()?;
+        let first = view.records(&mut buffer, MAX_RECORDS_BYTES)?.next().transpose()?;
         let marker = match &first {
             Some(record) => EndTransactionMarker::parse(record)?,
             None => None,

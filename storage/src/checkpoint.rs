@@ -44,9 +44,7 @@ pub type PartitionOffsets = BTreeMap<TopicPartition, Offset>;
 pub fn write_atomically<D: Disk>(disk: &D, dir: &Path, name: &str, content: &[u8]) -> Result<()> {
     let path = dir.join(name);
     let temporary = dir.join(format!("{name}.tmp"));
-    let file = disk
-        .open(&temporary, OpenMode::Truncate)
-        .at("create", &temporary)?;
+    let file = disk.open(&temporary, OpenMode::Truncate).at("create", &temporary)?;
     file.write_at(&[content], 0).at("write", &temporary)?;
     file.sync_data().at("sync", &temporary)?;
     disk.rename(&temporary, &path).at("rename", &temporary)?;
@@ -102,11 +100,7 @@ fn read_checkpoint<D: Disk>(
         found += 1;
     }
     if found != expected {
-        return Err(malformed(
-            path,
-            1,
-            &format!("{expected} entries announced, {found} found"),
-        ));
+        return Err(malformed(path, 1, &format!("{expected} entries announced, {found} found")));
     }
     Ok(())
 }
@@ -137,10 +131,7 @@ pub fn write_offsets<D: Disk>(
 ) -> Result<()> {
     let mut text = format!("0\n{}\n", offsets.len());
     for (partition, offset) in offsets {
-        text.push_str(&format!(
-            "{} {} {offset}\n",
-            partition.topic, partition.partition
-        ));
+        text.push_str(&format!("{} {} {offset}\n", partition.topic, partition.partition));
     }
     write_atomically(disk, dir, name, text.as_bytes())
 }
@@ -153,10 +144,7 @@ pub fn read_leader_epochs<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<(LeaderEp
     let mut epochs = Vec::new();
     read_checkpoint(disk, &dir.join(LEADER_EPOCHS), |fields| {
         let [epoch, start] = fields else { return None };
-        epochs.push((
-            LeaderEpoch(epoch.parse().ok()?),
-            Offset(start.parse().ok()?),
-        ));
+        epochs.push((LeaderEpoch(epoch.parse().ok()?), Offset(start.parse().ok()?)));
         Some(())
     })?;
     Ok(epochs)
@@ -195,8 +183,7 @@ pub fn read_topic_id<D: Disk>(disk: &D, dir: &Path) -> Result<Option<TopicId>> {
             _ => return Err(malformed(&path, number, "unexpected line")),
         }
     }
-    id.map(Some)
-        .ok_or_else(|| malformed(&path, 0, "no topic id"))
+    id.map(Some).ok_or_else(|| malformed(&path, 0, "no topic id"))
 }
 
 /// Writes `partition.metadata`.
@@ -244,9 +231,7 @@ pub fn read_meta_properties<D: Disk>(disk: &D, dir: &Path) -> Result<Option<Meta
         return Err(malformed(&path, 0, "only version 1 is supported"));
     }
     let node_id = entry("node.id")?;
-    let node_id = node_id
-        .parse()
-        .map_err(|_| malformed(&path, 0, "bad node.id"))?;
+    let node_id = node_id.parse().map_err(|_| malformed(&path, 0, "bad node.id"))?;
     let directory_id = match entries.get("directory.id") {
         None => Uuid::ZERO,
         Some(text) => {

@@ -150,10 +150,7 @@ impl Disk for RealDisk {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(DirEntry {
-                    name,
-                    is_dir: entry.file_type()?.is_dir(),
-                });
+                entries.push(DirEntry { name, is_dir: entry.file_type()?.is_dir() });
             }
         }
         entries.sort();
@@ -174,9 +171,8 @@ impl Disk for RealDisk {
 
     fn space(&self, path: &Path) -> io::Result<Option<DiskSpace>> {
         let volume = rustix::fs::statvfs(path)?;
-        let bytes = |blocks: u64| {
-            i64::try_from(blocks.saturating_mul(volume.f_frsize)).unwrap_or(i64::MAX)
-        };
+        let bytes =
+            |blocks: u64| i64::try_from(blocks.saturating_mul(volume.f_frsize)).unwrap_or(i64::MAX);
         Ok(Some(DiskSpace {
             total_bytes: bytes(volume.f_blocks),
             usable_bytes: bytes(volume.f_bavail),
@@ -188,10 +184,7 @@ impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self
-                .0
-                .read_at(&mut buffer[filled..], position + filled as u64)
-            {
+            match self.0.read_at(&mut buffer[filled..], position + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -240,10 +233,7 @@ impl DiskFile for RealFile {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        match rustix::fs::flock(
-            &*self.0,
-            rustix::fs::FlockOperation::NonBlockingLockExclusive,
-        ) {
+        match rustix::fs::flock(&*self.0, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),

@@ -91,10 +91,7 @@ pub enum LogError {
 impl LogError {
     /// Whether the directory must be taken offline (rule C08).
     pub fn is_storage_failure(&self) -> bool {
-        matches!(
-            self,
-            LogError::Storage { .. } | LogError::CorruptFile { .. }
-        )
+        matches!(self, LogError::Storage { .. } | LogError::CorruptFile { .. })
     }
 }
 
@@ -105,10 +102,6 @@ pub(crate) trait IoContext<T> {
 
 impl<T> IoContext<T> for io::Result<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|source| LogError::Storage {
-            path: path.to_path_buf(),
-            action,
-            source,
-        })
+        self.map_err(|source| LogError::Storage { path: path.to_path_buf(), action, source })
     }
 }

@@ -30,23 +30,13 @@ impl<F: DiskFile, const N: usize> IndexFile<F, N> {
             return Ok(None);
         }
         let count = length / N;
-        Ok(Some(Self {
-            file,
-            count,
-            persisted: count,
-            resident: None,
-        }))
+        Ok(Some(Self { file, count, persisted: count, resident: None }))
     }
 
     /// Starts over with an empty file.
     pub(crate) fn create(file: F) -> io::Result<Self> {
         file.set_len(0)?;
-        Ok(Self {
-            file,
-            count: 0,
-            persisted: 0,
-            resident: Some(Vec::new()),
-        })
+        Ok(Self { file, count: 0, persisted: 0, resident: Some(Vec::new()) })
     }
 
     pub(crate) fn file(&self) -> &F {

@@ -115,13 +115,9 @@ impl<D: Disk> LogDir<D> {
     ) -> Result<Self, LogDirError> {
         disk.create_dir_all(path).at("create", path)?;
         let lock_path = path.join(LOCK);
-        let lock = disk
-            .open(&lock_path, OpenMode::Create)
-            .at("create", &lock_path)?;
+        let lock = disk.open(&lock_path, OpenMode::Create).at("create", &lock_path)?;
         if !lock.try_lock().at("lock", &lock_path)? {
-            return Err(LogDirError::Locked {
-                path: path.to_path_buf(),
-            });
+            return Err(LogDirError::Locked { path: path.to_path_buf() });
         }
         let mut meta = match checkpoint::read_meta_properties(disk, path)? {
             Some(meta) => meta,
@@ -134,13 +130,7 @@ impl<D: Disk> LogDir<D> {
             checkpoint::write_meta_properties(disk, path, &meta)?;
         }
         let clean_shutdown = checkpoint::read_clean_shutdown(disk, path)?;
-        Ok(Self {
-            disk: disk.clone(),
-            path: path.to_path_buf(),
-            meta,
-            clean_shutdown,
-            _lock: lock,
-        })
+        Ok(Self { disk: disk.clone(), path: path.to_path_buf(), meta, clean_shutdown, _lock: lock })
     }
 
     /// Where it is.
@@ -257,12 +247,7 @@ impl<D: Disk> LogDir<D> {
     /// # Errors
     /// A storage failure.
     pub fn write_log_start_offsets(&self, offsets: &PartitionOffsets) -> Result<(), LogError> {
-        checkpoint::write_offsets(
-            &self.disk,
-            &self.path,
-            checkpoint::LOG_START_OFFSETS,
-            offsets,
-        )
+        checkpoint::write_offsets(&self.disk, &self.path, checkpoint::LOG_START_OFFSETS, offsets)
     }
 
     /// A clean stop: closes the logs, writes all checkpoints and, last, the marker.
@@ -280,10 +265,8 @@ impl<D: Disk> LogDir<D> {
         for log in logs {
             log.close()?;
             points.insert(log.topic_partition().clone(), log.recovery_point());
-            starts.extend(
-                log.checkpointed_log_start()
-                    .map(|at| (log.topic_partition().clone(), at)),
-            );
+            starts
+                .extend(log.checkpointed_log_start().map(|at| (log.topic_partition().clone(), at)));
         }
         self.write_recovery_points(&points)?;
         self.write_log_start_offsets(&starts)?;
@@ -305,14 +288,8 @@ fn format<D: Disk>(
 ) -> Result<MetaProperties, LogDirError> {
     let ours = [LOCK, "lost+found", "meta.properties.tmp"];
     let entries = disk.list(path).at("list", path)?;
-    if let Some(found) = entries
-        .into_iter()
-        .find(|entry| !ours.contains(&entry.name.as_str()))
-    {
-        return Err(LogDirError::NotFormatted {
-            path: path.to_path_buf(),
-            found: found.name,
-        });
+    if let Some(found) = entries.into_iter().find(|entry| !ours.contains(&entry.name.as_str())) {
+        return Err(LogDirError::NotFormatted { path: path.to_path_buf(), found: found.name });
     }
     let meta = MetaProperties {
         cluster_id: identity.cluster_id.clone(),
@@ -327,11 +304,7 @@ fn check_owner(path: &Path, meta: &MetaProperties, identity: &Identity) -> Resul
     let path = path.to_path_buf();
     if meta.cluster_id != identity.cluster_id {
         let (found, expected) = (meta.cluster_id.clone(), identity.cluster_id.clone());
-        return Err(LogDirError::WrongCluster {
-            path,
-            found,
-            expected,
-        });
+        return Err(LogDirError::WrongCluster { path, found, expected });
     }
     if meta.node_id != identity.node_id {
         return Err(LogDirError::WrongNode {

@@ -34,10 +34,7 @@ impl<F: DiskFile> OffsetIndex<F> {
         let Some(entries) = IndexFile::open(file)? else {
             return Ok(None);
         };
-        let index = Self {
-            base_offset,
-            entries,
-        };
+        let index = Self { base_offset, entries };
         let Some(last) = index.last()? else {
             return Ok(Some(index));
         };
@@ -58,10 +55,7 @@ impl<F: DiskFile> OffsetIndex<F> {
     }
 
     pub(crate) fn create(file: F, base_offset: Offset) -> io::Result<Self> {
-        Ok(Self {
-            base_offset,
-            entries: IndexFile::create(file)?,
-        })
+        Ok(Self { base_offset, entries: IndexFile::create(file)? })
     }
 
     pub(crate) fn append(&mut self, offset: Offset, position: u32) -> io::Result<()> {
@@ -75,19 +69,11 @@ impl<F: DiskFile> OffsetIndex<F> {
 
     /// The last entry at or below `offset`, or the start of the segment.
     pub(crate) fn lookup(&self, offset: Offset) -> io::Result<OffsetPosition> {
-        let start = OffsetPosition {
-            offset: self.base_offset,
-            position: 0,
-        };
-        let count = self
-            .entries
-            .partition_point(|entry| self.decode(*entry).offset <= offset)?;
+        let start = OffsetPosition { offset: self.base_offset, position: 0 };
+        let count = self.entries.partition_point(|entry| self.decode(*entry).offset <= offset)?;
         match count.checked_sub(1) {
             None => Ok(start),
-            Some(at) => Ok(self
-                .entries
-                .get(at)?
-                .map_or(start, |entry| self.decode(entry))),
+            Some(at) => Ok(self.entries.get(at)?.map_or(start, |entry| self.decode(entry))),
         }
     }
 
@@ -106,9 +92,8 @@ impl<F: DiskFile> OffsetIndex<F> {
     /// Drops the entries at and above `offset`.
     pub(crate) fn truncate_to(&mut self, offset: Offset) -> io::Result<()> {
         let base_offset = self.base_offset;
-        let keep = self
-            .entries
-            .partition_point(|entry| decode(base_offset, *entry).offset < offset)?;
+        let keep =
+            self.entries.partition_point(|entry| decode(base_offset, *entry).offset < offset)?;
         self.entries.truncate(keep)
     }
 

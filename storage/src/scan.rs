@@ -34,13 +34,7 @@ pub(crate) struct HeaderScan<'a, F> {
 
 impl<'a, F: DiskFile> HeaderScan<'a, F> {
     pub(crate) fn new(file: &'a F, position: u64, end: u64) -> Self {
-        Self {
-            file,
-            position,
-            end,
-            chunk: Vec::new(),
-            chunk_start: position,
-        }
+        Self { file, position, end, chunk: Vec::new(), chunk_start: position }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Step<BatchHeader>> {
@@ -88,13 +82,7 @@ pub(crate) struct BatchScan<'a, F> {
 
 impl<'a, F: DiskFile> BatchScan<'a, F> {
     pub(crate) fn new(file: &'a F, position: u64, end: u64) -> Self {
-        Self {
-            file,
-            position,
-            end,
-            chunk: Vec::new(),
-            chunk_start: position,
-        }
+        Self { file, position, end, chunk: Vec::new(), chunk_start: position }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Step<BatchView<'_>>> {

@@ -92,10 +92,7 @@ impl<D: Disk> Segment<D> {
                 .at("create", dir)?,
             txn_index: TxnIndex::absent(),
             bytes_since_index: 0,
-            largest: TimestampOffset {
-                timestamp_ms: -1,
-                offset: base_offset,
-            },
+            largest: TimestampOffset { timestamp_ms: -1, offset: base_offset },
             first_timestamp_ms: None,
             recent: RecentBatches::default(),
             created_ms: now_ms,
@@ -130,11 +127,7 @@ impl<D: Disk> Segment<D> {
 
     /// The age by which retention judges: the largest timestamp, or else when it was made.
     pub(crate) fn retention_timestamp_ms(&self) -> i64 {
-        if self.largest.timestamp_ms >= 0 {
-            self.largest.timestamp_ms
-        } else {
-            self.created_ms
-        }
+        if self.largest.timestamp_ms >= 0 { self.largest.timestamp_ms } else { self.created_ms }
     }
 
     pub(crate) fn path(&self, extension: &str) -> PathBuf {
@@ -147,11 +140,7 @@ impl<D: Disk> Segment<D> {
         action: &'static str,
         extension: &str,
     ) -> impl FnOnce(io::Error) -> LogError {
-        move |source| LogError::Storage {
-            path: self.path(extension),
-            action,
-            source,
-        }
+        move |source| LogError::Storage { path: self.path(extension), action, source }
     }
 
     /// The folder was renamed; open files stay what they are.
@@ -166,9 +155,7 @@ impl<D: Disk> Segment<D> {
         batches: &[BatchSummary],
         limits: IndexLimits,
     ) -> Result<()> {
-        self.log
-            .write_at(parts, self.size_bytes)
-            .map_err(self.failed("append to", files::LOG))?;
+        self.log.write_at(parts, self.size_bytes).map_err(self.failed("append to", files::LOG))?;
         self.synced = false;
         for batch in batches {
             self.note(batch, limits)?;
@@ -180,10 +167,8 @@ impl<D: Disk> Segment<D> {
     pub(crate) fn note(&mut self, batch: &BatchSummary, limits: IndexLimits) -> Result<()> {
         let position = u32::try_from(self.size_bytes).map_err(|_| self.too_large())?;
         if batch.max_timestamp_ms > self.largest.timestamp_ms {
-            self.largest = TimestampOffset {
-                timestamp_ms: batch.max_timestamp_ms,
-                offset: batch.last_offset,
-            };
+            self.largest =
+                TimestampOffset { timestamp_ms: batch.max_timestamp_ms, offset: batch.last_offset };
         }
         if self.bytes_since_index > u64::from(limits.interval_bytes) {
             let indexed = self.index_batch(batch.last_offset, position, limits);
@@ -211,8 +196,7 @@ impl<D: Disk> Segment<D> {
             self.offset_index.append(last, position)?;
         }
         if !self.time_index.is_full(limits.max_bytes) {
-            self.time_index
-                .maybe_append(self.largest.timestamp_ms, self.largest.offset)?;
+            self.time_index.maybe_append(self.largest.timestamp_ms, self.largest.offset)?;
         }
         Ok(())
     }
@@ -228,10 +212,7 @@ impl<D: Disk> Segment<D> {
     pub(crate) fn append_aborted(&mut self, txn: &AbortedTransaction) -> Result<()> {
         let path = self.path(files::TXN_INDEX);
         if self.txn_index.is_absent() {
-            let file = self
-                .disk
-                .open(&path, OpenMode::Truncate)
-                .at("create", &path)?;
+            let file = self.disk.open(&path, OpenMode::Truncate).at("create", &path)?;
             self.txn_index.start(file).at("create", &path)?;
         }
         self.txn_index.append(txn).at("append to", &path)
@@ -264,10 +245,7 @@ impl<D: Disk> Segment<D> {
         if offset >= self.next_offset {
             return Ok(None);
         }
-        let start = self
-            .offset_index
-            .lookup(offset)
-            .map_err(self.failed("read", files::INDEX))?;
+        let start = self.offset_index.lookup(offset).map_err(self.failed("read", files::INDEX))?;
         let mut scan = self.headers_from(u64::from(start.position));
         while let Some((position, header)) = self.next_header(&mut scan)? {
             if header.last_offset() >= offset {
@@ -294,11 +272,9 @@ impl<D: Disk> Segment<D> {
         match scan.next().map_err(self.failed("read", files::LOG))? {
             Step::Batch(position, header) => Ok(Some((position, header))),
             Step::End => Ok(None),
-            Step::Broken(position, reason) => Err(LogError::CorruptFile {
-                path: self.path(files::LOG),
-                position,
-                reason,
-            }),
+            Step::Broken(position, reason) => {
+                Err(LogError::CorruptFile { path: self.path(files::LOG), position, reason })
+            }
         }
     }
 
@@ -313,11 +289,7 @@ impl<D: Disk> Segment<D> {
         let mut bytes = vec![0; size_bytes];
         if self.log.read_at(&mut bytes, position).at("read", &path)? != size_bytes {
             let reason = "the file is shorter than it was".to_string();
-            return Err(LogError::CorruptFile {
-                path,
-                position,
-                reason,
-            });
+            return Err(LogError::CorruptFile { path, position, reason });
         }
         Ok(bytes.into())
     }
@@ -346,9 +318,7 @@ impl<D: Disk> Segment<D> {
     pub(crate) fn finish_indexes(&mut self) -> Result<()> {
         let path = self.path(files::TIME_INDEX);
         let largest = self.largest;
-        self.time_index
-            .maybe_append(largest.timestamp_ms, largest.offset)
-            .at("write", &path)?;
+        self.time_index.maybe_append(largest.timestamp_ms, largest.offset).at("write", &path)?;
         self.persist_indexes()
     }
 
@@ -395,12 +365,7 @@ impl<D: Disk> Segment<D> {
     /// Renames the files to `.deleted`; readers keep theirs (rule F08). Gives the new names.
     pub(crate) fn mark_deleted(&self) -> Result<Vec<PathBuf>> {
         let mut renamed = Vec::new();
-        for extension in [
-            files::LOG,
-            files::INDEX,
-            files::TIME_INDEX,
-            files::TXN_INDEX,
-        ] {
+        for extension in [files::LOG, files::INDEX, files::TIME_INDEX, files::TXN_INDEX] {
             if extension == files::TXN_INDEX && self.txn_index.is_absent() {
                 continue;
             }

@@ -38,17 +38,11 @@ impl<D: Disk> Segment<D> {
     pub(crate) fn open(disk: &D, dir: &Path, base: Offset, now_ms: i64) -> Result<Opened<D>> {
         let path = |extension: &str| dir.join(files::file_name(base, extension));
         let log_path = path(files::LOG);
-        let log = disk
-            .open(&log_path, OpenMode::ReadWrite)
-            .at("open", &log_path)?;
+        let log = disk.open(&log_path, OpenMode::ReadWrite).at("open", &log_path)?;
         let size_bytes = log.len().at("read", &log_path)?;
         if size_bytes > u64::from(u32::MAX) {
             let reason = "a segment cannot be larger than 4 GiB".to_string();
-            return Err(LogError::CorruptFile {
-                path: log_path,
-                position: size_bytes,
-                reason,
-            });
+            return Err(LogError::CorruptFile { path: log_path, position: size_bytes, reason });
         }
         let index_path = path(files::INDEX);
         let offset_index = match open_existing(disk, &index_path)? {
@@ -94,19 +88,13 @@ impl<D: Disk> Segment<D> {
             time_index,
             txn_index: txn_index.unwrap_or_else(TxnIndex::absent),
             bytes_since_index: 0,
-            largest: last.unwrap_or(TimestampOffset {
-                timestamp_ms: -1,
-                offset: base,
-            }),
+            largest: last.unwrap_or(TimestampOffset { timestamp_ms: -1, offset: base }),
             first_timestamp_ms: None,
             recent: Default::default(),
             created_ms: now_ms,
             synced: !needs_recovery,
         };
-        Ok(Opened {
-            segment,
-            needs_recovery,
-        })
+        Ok(Opened { segment, needs_recovery })
     }
 
     /// Makes the segment ready for appends: finds its end and its largest timestamp from the batches
@@ -114,14 +102,8 @@ impl<D: Disk> Segment<D> {
     /// many there were.
     pub(crate) fn load_tail(&mut self) -> Result<u64> {
         let index_path = self.path(files::INDEX);
-        self.offset_index
-            .file_mut()
-            .make_resident()
-            .at("read", &index_path)?;
-        self.time_index
-            .file_mut()
-            .make_resident()
-            .at("read", &index_path)?;
+        self.offset_index.file_mut().make_resident().at("read", &index_path)?;
+        self.time_index.file_mut().make_resident().at("read", &index_path)?;
         let start = self.offset_index.last().at("read", &index_path)?;
         let start = start.map_or(0, |entry| u64::from(entry.position));
         self.next_offset = self.base_offset;
@@ -130,10 +112,7 @@ impl<D: Disk> Segment<D> {
             .time_index
             .last()
             .at("read", &index_path)?
-            .unwrap_or(TimestampOffset {
-                timestamp_ms: -1,
-                offset: self.base_offset,
-            });
+            .unwrap_or(TimestampOffset { timestamp_ms: -1, offset: self.base_offset });
         let log = Arc::clone(&self.log);
         let log_path = self.path(files::LOG);
         let mut scan = HeaderScan::new(&*log, start, self.size_bytes);
@@ -208,9 +187,7 @@ impl<D: Disk> Segment<D> {
         }
         let cut = found - self.size_bytes;
         if cut > 0 {
-            self.log
-                .set_len(self.size_bytes)
-                .at("truncate", &log_path)?;
+            self.log.set_len(self.size_bytes).at("truncate", &log_path)?;
         }
         self.finish_indexes()?;
         self.synced = false;
@@ -221,45 +198,23 @@ impl<D: Disk> Segment<D> {
         let at_least = self.next_offset;
         let relative = view.last_offset().distance_from(self.base_offset);
         if view.base_offset() < at_least {
-            return Some(format!(
-                "base offset {} is below {at_least}",
-                view.base_offset()
-            ));
+            return Some(format!("base offset {} is below {at_least}", view.base_offset()));
         }
-        (relative > i64::from(i32::MAX)).then(|| {
-            format!(
-                "last offset {} is too far from the base",
-                view.last_offset()
-            )
-        })
+        (relative > i64::from(i32::MAX))
+            .then(|| format!("last offset {} is too far from the base", view.last_offset()))
     }
 
     fn reset_indexes(&mut self) -> Result<()> {
         let index_path = self.path(files::INDEX);
-        self.offset_index
-            .file_mut()
-            .make_resident()
-            .at("read", &index_path)?;
-        self.offset_index
-            .file_mut()
-            .truncate(0)
-            .at("truncate", &index_path)?;
+        self.offset_index.file_mut().make_resident().at("read", &index_path)?;
+        self.offset_index.file_mut().truncate(0).at("truncate", &index_path)?;
         let time_path = self.path(files::TIME_INDEX);
-        self.time_index
-            .file_mut()
-            .make_resident()
-            .at("read", &time_path)?;
-        self.time_index
-            .file_mut()
-            .truncate(0)
-            .at("truncate", &time_path)?;
+        self.time_index.file_mut().make_resident().at("read", &time_path)?;
+        self.time_index.file_mut().truncate(0).at("truncate", &time_path)?;
         self.txn_index = TxnIndex::absent();
         crate::segment::remove_if_there(&self.disk, &self.path(files::TXN_INDEX))?;
         self.bytes_since_index = 0;
-        self.largest = TimestampOffset {
-            timestamp_ms: -1,
-            offset: self.base_offset,
-        };
+        self.largest = TimestampOffset { timestamp_ms: -1, offset: self.base_offset };
         self.first_timestamp_ms = None;
         self.recent.clear();
         Ok(())
@@ -275,15 +230,9 @@ impl<D: Disk> Segment<D> {
         };
         let end = offset.min(first_dropped.base_offset);
         let index_path = self.path(files::INDEX);
-        self.offset_index
-            .truncate_to(end)
-            .at("truncate", &index_path)?;
-        self.time_index
-            .truncate_to(end)
-            .at("truncate", &index_path)?;
-        self.txn_index
-            .truncate_to(end)
-            .at("truncate", &self.path(files::TXN_INDEX))?;
+        self.offset_index.truncate_to(end).at("truncate", &index_path)?;
+        self.time_index.truncate_to(end).at("truncate", &index_path)?;
+        self.txn_index.truncate_to(end).at("truncate", &self.path(files::TXN_INDEX))?;
         self.cut_log(u64::from(first_dropped.position))?;
         self.load_tail()?;
         self.next_offset = end;
@@ -308,10 +257,7 @@ impl<D: Disk> Segment<D> {
         const COPY_BYTES: u64 = 1 << 20;
         // A crash leaves a `.cleaned` file behind, which counts for nothing.
         let temporary = self.path(&format!("{}.{}", files::LOG, files::CLEANED));
-        let copy = self
-            .disk
-            .open(&temporary, OpenMode::Truncate)
-            .at("create", &temporary)?;
+        let copy = self.disk.open(&temporary, OpenMode::Truncate).at("create", &temporary)?;
         let mut position = 0;
         while position < len {
             let bytes = self.read_batch(position, (len - position).min(COPY_BYTES) as usize)?;
@@ -319,9 +265,7 @@ impl<D: Disk> Segment<D> {
             position += bytes.len() as u64;
         }
         copy.sync_data().at("sync", &temporary)?;
-        self.disk
-            .rename(&temporary, path)
-            .at("rename", &temporary)?;
+        self.disk.rename(&temporary, path).at("rename", &temporary)?;
         self.disk.sync_dir(&self.dir).at("sync", &self.dir)?;
         Ok(copy)
     }

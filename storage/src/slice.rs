@@ -21,11 +21,7 @@ pub struct LogSlice<F> {
 
 impl<F: DiskFile> LogSlice<F> {
     pub(crate) fn new(file: Arc<F>, position: u64, len: usize) -> Self {
-        Self {
-            file,
-            position,
-            len,
-        }
+        Self { file, position, len }
     }
 }
 

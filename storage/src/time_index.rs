@@ -34,10 +34,7 @@ impl<F: DiskFile> TimeIndex<F> {
         let Some(entries) = IndexFile::open(file)? else {
             return Ok(None);
         };
-        let index = Self {
-            base_offset,
-            entries,
-        };
+        let index = Self { base_offset, entries };
         let count = index.entries.count();
         if count > 1
             && let (Some(before), Some(last)) = (index.entries.get(count - 2)?, index.last()?)
@@ -51,10 +48,7 @@ impl<F: DiskFile> TimeIndex<F> {
     }
 
     pub(crate) fn create(file: F, base_offset: Offset) -> io::Result<Self> {
-        Ok(Self {
-            base_offset,
-            entries: IndexFile::create(file)?,
-        })
+        Ok(Self { base_offset, entries: IndexFile::create(file)? })
     }
 
     /// Adds an entry unless the timestamp is not above the last one.
@@ -72,36 +66,26 @@ impl<F: DiskFile> TimeIndex<F> {
 
     /// The last entry at or below `timestamp_ms`, or the start of the segment.
     pub(crate) fn lookup(&self, timestamp_ms: i64) -> io::Result<TimestampOffset> {
-        let start = TimestampOffset {
-            timestamp_ms: -1,
-            offset: self.base_offset,
-        };
+        let start = TimestampOffset { timestamp_ms: -1, offset: self.base_offset };
         let base_offset = self.base_offset;
         let count = self
             .entries
             .partition_point(|entry| decode(base_offset, *entry).timestamp_ms <= timestamp_ms)?;
         match count.checked_sub(1) {
             None => Ok(start),
-            Some(at) => Ok(self
-                .entries
-                .get(at)?
-                .map_or(start, |entry| decode(base_offset, entry))),
+            Some(at) => Ok(self.entries.get(at)?.map_or(start, |entry| decode(base_offset, entry))),
         }
     }
 
     pub(crate) fn last(&self) -> io::Result<Option<TimestampOffset>> {
-        Ok(self
-            .entries
-            .last()?
-            .map(|entry| decode(self.base_offset, entry)))
+        Ok(self.entries.last()?.map(|entry| decode(self.base_offset, entry)))
     }
 
     /// Drops the entries at and above `offset`.
     pub(crate) fn truncate_to(&mut self, offset: Offset) -> io::Result<()> {
         let base_offset = self.base_offset;
-        let keep = self
-            .entries
-            .partition_point(|entry| decode(base_offset, *entry).offset < offset)?;
+        let keep =
+            self.entries.partition_point(|entry| decode(base_offset, *entry).offset < offset)?;
         self.entries.truncate(keep)
     }
 

@@ -70,10 +70,7 @@ pub(crate) struct TxnIndex<F> {
 impl<F: DiskFile> TxnIndex<F> {
     /// No aborted transaction, and no file.
     pub(crate) fn absent() -> Self {
-        Self {
-            file: None,
-            count: 0,
-        }
+        Self { file: None, count: 0 }
     }
 
     /// Opens an index; `None` asks the caller to rebuild it because entries make no sense.
@@ -91,10 +88,7 @@ impl<F: DiskFile> TxnIndex<F> {
                 _ => return Ok(None),
             }
         }
-        Ok(Some(Self {
-            file: Some(file),
-            count: bytes.len() / ENTRY_BYTES,
-        }))
+        Ok(Some(Self { file: Some(file), count: bytes.len() / ENTRY_BYTES }))
     }
 
     pub(crate) fn is_absent(&self) -> bool {
@@ -152,11 +146,7 @@ impl<F: DiskFile> TxnIndex<F> {
 
     /// Drops the transactions whose marker lies at or above `offset`.
     pub(crate) fn truncate_to(&mut self, offset: Offset) -> io::Result<()> {
-        let keep = self
-            .all()?
-            .iter()
-            .take_while(|txn| txn.last_offset < offset)
-            .count();
+        let keep = self.all()?.iter().take_while(|txn| txn.last_offset < offset).count();
         if let Some(file) = &self.file
             && keep < self.count
         {

@@ -53,10 +53,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Client {
-            stream,
-            correlation_id: 0,
-        })
+        Ok(Client { stream, correlation_id: 0 })
     }
 
     /// Sends a request in `version` and reads its answer.
@@ -70,12 +67,8 @@ impl Client {
     /// Sends a request without reading an answer; returns its correlation id.
     pub fn send(&mut self, version: i16, request: RequestBody) -> Result<i32> {
         self.correlation_id += 1;
-        let header = request_header(
-            request.api_key(),
-            version,
-            self.correlation_id,
-            Some("testkit"),
-        );
+        let header =
+            request_header(request.api_key(), version, self.correlation_id, Some("testkit"));
         for part in encode_request(header, &request)? {
             match part {
                 Part::Bytes(bytes) => self.stream.write_all(&bytes)?,
@@ -97,9 +90,7 @@ impl Client {
     /// Reads one answer without its size.
     pub fn read_frame(&mut self) -> Result<Bytes> {
         let mut size = [0; 4];
-        self.stream
-            .read_exact(&mut size)
-            .context("the broker closed or did not answer")?;
+        self.stream.read_exact(&mut size).context("the broker closed or did not answer")?;
         let size = usize::try_from(i32::from_be_bytes(size)).context("a negative size")?;
         ensure!(size <= MAX_RESPONSE_BYTES, "an answer of {size} bytes");
         let mut frame = vec![0; size];
@@ -127,10 +118,7 @@ impl Client {
     /// The id of a topic; an error when this broker does not know it.
     pub fn topic_id(&mut self, topic: &str) -> Result<Uuid> {
         let metadata = self.metadata()?;
-        let found = metadata
-            .topics
-            .iter()
-            .find(|known| known.name.as_deref() == Some(topic));
+        let found = metadata.topics.iter().find(|known| known.name.as_deref() == Some(topic));
         Ok(found.with_context(|| format!("no topic {topic}"))?.topic_id)
     }
 
@@ -145,16 +133,8 @@ impl Client {
     ) -> Result<PartitionProduceResponse> {
         let request = produce_request(topic, partition, acks, batch, timeout);
         let response = self.call(12, request)?;
-        let topic = response
-            .responses
-            .into_iter()
-            .next()
-            .context("no topic in the answer")?;
-        topic
-            .partition_responses
-            .into_iter()
-            .next()
-            .context("no partition in the answer")
+        let topic = response.responses.into_iter().next().context("no topic in the answer")?;
+        topic.partition_responses.into_iter().next().context("no partition in the answer")
     }
 
     /// Fetches from one partition as an ordinary consumer, without a session.
@@ -170,21 +150,9 @@ impl Client {
         topic: &str,
     ) -> Result<PartitionData> {
         let response = self.call(version, request)?;
-        ensure!(
-            response.error_code == 0,
-            "fetch of {topic} failed whole: {}",
-            response.error_code
-        );
-        let topic = response
-            .responses
-            .into_iter()
-            .next()
-            .context("no topic in the answer")?;
-        topic
-            .partitions
-            .into_iter()
-            .next()
-            .context("no partition in the answer")
+        ensure!(response.error_code == 0, "fetch of {topic} failed whole: {}", response.error_code);
+        let topic = response.responses.into_iter().next().context("no topic in the answer")?;
+        topic.partitions.into_iter().next().context("no partition in the answer")
     }
 
     /// Asks for an offset: -1 latest, -2 earliest, else by time. Returns error code and offset.
@@ -205,10 +173,7 @@ impl Client {
         };
         let response = self.call(7, request)?;
         let topic = response.topics.first().context("no topic in the answer")?;
-        let partition = topic
-            .partitions
-            .first()
-            .context("no partition in the answer")?;
+        let partition = topic.partitions.first().context("no partition in the answer")?;
         Ok((partition.error_code, partition.offset))
     }
 
@@ -228,19 +193,14 @@ impl Client {
                 "fetch of {topic}-{partition}@{next}: {}",
                 data.error_code
             );
-            let bytes = data
-                .records
-                .map_or(Ok(Bytes::new()), |records| records.read())?;
+            let bytes = data.records.map_or(Ok(Bytes::new()), |records| records.read())?;
             let before = next;
             next = read_batches(bytes, next, &mut records)?;
             if next >= data.high_watermark {
                 return Ok(records);
             }
             if next == before {
-                bail!(
-                    "{topic}-{partition} gives nothing at {next}, below {}",
-                    data.high_watermark
-                );
+                bail!("{topic}-{partition} gives nothing at {next}, below {}", data.high_watermark);
             }
         }
     }

@@ -40,10 +40,10 @@ use protocol::{
     TopicIdPartition,
 };
 
-pub use clients::{ReadCheck, SendOutcome, SendRecord};
-pub use cluster::{BrokerFacts, ClusterFacts, PartitionFacts};
 use clients::ClientMemory;
+pub use clients::{ReadCheck, SendOutcome, SendRecord};
 use cluster::ClusterMemory;
+pub use cluster::{BrokerFacts, ClusterFacts, PartitionFacts};
 use partition::PartitionMemory;
 
 /// What a run may do to the cluster; the invariants that can hold follow from it.

@@ -2,6 +2,6 @@
 
 pub mod client;
 pub mod invariants;
+pub mod producer;
 pub mod real;
 pub mod sim;
-pub mod producer;

@@ -278,16 +278,9 @@ fn read_node_id(reader: &mut Reader<'_>) -> NodeId {
 fn read_roles(reader: &mut Reader<'_>) -> Roles {
     let names = reader.list("process.roles");
     let has = |role: &str| names.iter().any(|name| name == role);
-    let roles = Roles {
-        broker: has("broker"),
-        controller: has("controller"),
-    };
+    let roles = Roles { broker: has("broker"), controller: has("controller") };
     if !roles.broker && !roles.controller {
-        reader.refuse(
-            "process.roles",
-            names.join(","),
-            "it must be broker, controller or both",
-        );
+        reader.refuse("process.roles", names.join(","), "it must be broker, controller or both");
     }
     roles
 }
@@ -297,11 +290,9 @@ fn read_quorum(reader: &mut Reader<'_>) -> QuorumConfig {
     for text in reader.list("controller.quorum.voters") {
         match Voter::parse(&text) {
             Some(voter) => voters.push(voter),
-            None => reader.refuse(
-                "controller.quorum.voters",
-                text,
-                "each voter must be id@host:port",
-            ),
+            None => {
+                reader.refuse("controller.quorum.voters", text, "each voter must be id@host:port")
+            }
         }
     }
     let mut bootstrap_servers = Vec::new();
@@ -375,19 +366,13 @@ fn read_fetch(reader: &mut Reader<'_>) -> FetchConfig {
 fn read_log(reader: &mut Reader<'_>) -> LogConfig {
     let set = reader.list("log.dirs");
     let fallback = reader.list("log.dir");
-    let dirs: Vec<PathBuf> = if reader.is_set("log.dirs") {
-        set
-    } else {
-        fallback
-    }
-    .into_iter()
-    .map(PathBuf::from)
-    .collect();
+    let dirs: Vec<PathBuf> = if reader.is_set("log.dirs") { set } else { fallback }
+        .into_iter()
+        .map(PathBuf::from)
+        .collect();
     let metadata_dir = reader.text("metadata.log.dir").map(PathBuf::from);
     LogConfig {
-        metadata_dir: metadata_dir
-            .or_else(|| dirs.first().cloned())
-            .unwrap_or_default(),
+        metadata_dir: metadata_dir.or_else(|| dirs.first().cloned()).unwrap_or_default(),
         dirs,
         retention_check_interval: reader.millis("log.retention.check.interval.ms"),
         initial_task_delay: reader.millis("log.initial.task.delay.ms"),
@@ -447,20 +432,11 @@ fn read_overrides(reader: &mut Reader<'_>) -> BTreeMap<IpAddr, usize> {
     const KEY: &str = "max.connections.per.ip.overrides";
     let mut overrides = BTreeMap::new();
     let text = reader.text(KEY).unwrap_or_default();
-    for entry in text
-        .split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-    {
-        let pair = entry
-            .rsplit_once(':')
-            .and_then(|(host, count)| Some((host, count.parse().ok()?)));
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let pair =
+            entry.rsplit_once(':').and_then(|(host, count)| Some((host, count.parse().ok()?)));
         let Some((host, count)) = pair else {
-            reader.refuse(
-                KEY,
-                entry,
-                "each entry must be host:count, with a count of at least 0",
-            );
+            reader.refuse(KEY, entry, "each entry must be host:count, with a count of at least 0");
             continue;
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -468,11 +444,9 @@ fn read_overrides(reader: &mut Reader<'_>) -> BTreeMap<IpAddr, usize> {
             Ok(addresses) => {
                 overrides.extend(addresses.map(|address| (address.ip().to_canonical(), count)));
             }
-            Err(error) => reader.refuse(
-                KEY,
-                entry,
-                format!("{host} is no address that is known: {error}"),
-            ),
+            Err(error) => {
+                reader.refuse(KEY, entry, format!("{host} is no address that is known: {error}"))
+            }
         }
     }
     overrides

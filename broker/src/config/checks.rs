@@ -19,17 +19,12 @@ pub(super) fn check(
 
 fn check_quorum(config: &BrokerConfig, reader: &mut Reader<'_>) {
     let (voters, id) = (&config.quorum.voters, config.node_id);
-    let ids = voters
-        .iter()
-        .map(|voter| voter.id.to_string())
-        .collect::<Vec<_>>()
-        .join(",");
+    let ids = voters.iter().map(|voter| voter.id.to_string()).collect::<Vec<_>>().join(",");
     let is_voter = voters.iter().any(|voter| voter.id == id);
-    let twice = voters.iter().enumerate().find(|(index, voter)| {
-        voters[..*index]
-            .iter()
-            .any(|earlier| earlier.id == voter.id)
-    });
+    let twice = voters
+        .iter()
+        .enumerate()
+        .find(|(index, voter)| voters[..*index].iter().any(|earlier| earlier.id == voter.id));
     if let Some((_, voter)) = twice {
         reader.refuse(
             "controller.quorum.voters",
@@ -92,26 +87,13 @@ fn check_log(config: &BrokerConfig, reader: &mut Reader<'_>) {
         reader.refuse("log.dirs", "", "it must name at least one directory");
     }
     for (key, lowest) in [("log.roll.ms", 1), ("log.roll.jitter.ms", 0)] {
-        if let Some(number) = reader
-            .optional_number(key)
-            .filter(|number| *number < lowest)
-        {
-            reader.refuse(
-                key,
-                number.to_string(),
-                format!("it must be at least {lowest}"),
-            );
+        if let Some(number) = reader.optional_number(key).filter(|number| *number < lowest) {
+            reader.refuse(key, number.to_string(), format!("it must be at least {lowest}"));
         }
     }
     // The finest unit that is set decides; below zero is no limit.
-    let retention = [
-        "log.retention.ms",
-        "log.retention.minutes",
-        "log.retention.hours",
-    ];
-    let decides = retention
-        .into_iter()
-        .find(|key| reader.optional_number(key).is_some());
+    let retention = ["log.retention.ms", "log.retention.minutes", "log.retention.hours"];
+    let decides = retention.into_iter().find(|key| reader.optional_number(key).is_some());
     if let Some(key) = decides.filter(|key| reader.number(key) == 0) {
         reader.refuse(key, "0", "it must be at least 1, or -1 for no limit");
     }
@@ -138,10 +120,8 @@ fn check_sockets(config: &BrokerConfig, reader: &mut Reader<'_>) {
 fn check_heartbeat(config: &BrokerConfig, warnings: &mut Vec<ConfigWarning>) {
     let liveness = &config.liveness;
     if liveness.heartbeat_interval * 2 > liveness.session_timeout {
-        let (interval, timeout) = (
-            liveness.heartbeat_interval.as_millis(),
-            liveness.session_timeout.as_millis(),
-        );
+        let (interval, timeout) =
+            (liveness.heartbeat_interval.as_millis(), liveness.session_timeout.as_millis());
         warnings.push(ConfigWarning::Advice(format!(
             "broker.heartbeat.interval.ms ({interval}) should be at most half of broker.session.timeout.ms ({timeout}): a broker that is late with one heartbeat is fenced"
         )));

@@ -67,18 +67,13 @@ impl HostAndPort {
     /// Reads `host:port`; an IPv6 address stands in brackets.
     pub fn parse(text: &str) -> Option<HostAndPort> {
         let (host, port) = text.trim().rsplit_once(':')?;
-        let bracketed = host
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'));
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host = bracketed.unwrap_or(host);
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-%._:".contains(&byte);
         if !host.bytes().all(allowed) || (host.contains(':') && bracketed.is_none()) {
             return None;
         }
-        Some(HostAndPort {
-            host: host.to_owned(),
-            port: port.parse().ok()?,
-        })
+        Some(HostAndPort { host: host.to_owned(), port: port.parse().ok()? })
     }
 }
 
@@ -118,10 +113,7 @@ impl Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = HostAndPort {
-            host: self.host.clone(),
-            port: self.port,
-        };
+        let address = HostAndPort { host: self.host.clone(), port: self.port };
         write!(f, "{}://{address}", self.listener)
     }
 }
@@ -141,9 +133,6 @@ impl Voter {
         let (id, address) = text.trim().split_once('@')?;
         let id = id.parse().ok().filter(|id| *id >= 0)?;
         let address = HostAndPort::parse(address).filter(|address| !address.host.is_empty())?;
-        Some(Voter {
-            id: NodeId(id),
-            address,
-        })
+        Some(Voter { id: NodeId(id), address })
     }
 }

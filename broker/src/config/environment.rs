@@ -44,17 +44,11 @@ pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> 
 
 /// The key that a variable sets, or `None` when it sets none.
 pub fn key_of_variable(name: &str) -> Option<String> {
-    let rest = name
-        .strip_prefix("KAFKA_")
-        .filter(|rest| !rest.is_empty())?;
+    let rest = name.strip_prefix("KAFKA_").filter(|rest| !rest.is_empty())?;
     if NOT_CONFIGURATION.contains(&name) || name.starts_with(LOG4J_PREFIX) {
         return None;
     }
-    let dotted = rest
-        .to_lowercase()
-        .replace("___", "-")
-        .replace("__", "\0")
-        .replace('_', ".");
+    let dotted = rest.to_lowercase().replace("___", "-").replace("__", "\0").replace('_', ".");
     Some(dotted.replace('\0', "_"))
 }
 
@@ -67,10 +61,7 @@ mod tests {
         for (name, key) in [
             ("KAFKA_NODE_ID", "node.id"),
             ("KAFKA_ADVERTISED_LISTENERS", "advertised.listeners"),
-            (
-                "KAFKA_LISTENER_NAME_A__B_SSL___X",
-                "listener.name.a_b.ssl-x",
-            ),
+            ("KAFKA_LISTENER_NAME_A__B_SSL___X", "listener.name.a_b.ssl-x"),
             ("KAFKA_A____B", "a-.b"),
         ] {
             assert_eq!(key_of_variable(name).as_deref(), Some(key), "{name}");
@@ -95,11 +86,8 @@ mod tests {
 
     #[test]
     fn the_cluster_id_comes_from_its_own_variable() {
-        let variables = [
-            ("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw"),
-            ("KAFKA_NODE_ID", "3"),
-            ("HOME", "/root"),
-        ];
+        let variables =
+            [("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw"), ("KAFKA_NODE_ID", "3"), ("HOME", "/root")];
         let config =
             from_variables(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(config.cluster_id.as_deref(), Some("4L6g3nShT-eMCtK--X86sw"));

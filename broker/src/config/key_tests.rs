@@ -41,9 +41,7 @@ fn every_key_of_kafka_is_accepted_with_at_most_one_warning() {
         let value = sample(def.name, def.kind, def.default_text());
         let (_, warnings) = loaded(&[(def.name, &value)]);
         assert!(warnings.len() <= 1, "{}: {warnings:?}", def.name);
-        let unknown = ConfigWarning::Unknown {
-            key: def.name.to_owned(),
-        };
+        let unknown = ConfigWarning::Unknown { key: def.name.to_owned() };
         assert!(!warnings.contains(&unknown), "{} is not known", def.name);
         without_effect += warnings.len();
     }
@@ -52,28 +50,16 @@ fn every_key_of_kafka_is_accepted_with_at_most_one_warning() {
 
 #[test]
 fn every_key_of_the_reference_table_is_known() {
-    let table = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../shared/spec/broker-configs.tsv"
-    );
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/spec/broker-configs.tsv");
     let Ok(table) = std::fs::read_to_string(table) else {
         println!("skipped: the table of Kafka's keys is not on this machine");
         return;
     };
-    let keys: BTreeSet<&str> = table
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split('\t').next())
-        .collect();
+    let keys: BTreeSet<&str> =
+        table.lines().skip(1).filter_map(|line| line.split('\t').next()).collect();
     assert!(keys.len() > 300, "only {} keys were read", keys.len());
-    let known: BTreeSet<&str> = ConfigCatalogue::broker()
-        .iter()
-        .map(|def| def.name)
-        .collect();
-    assert_eq!(
-        keys.difference(&known).collect::<Vec<_>>(),
-        Vec::<&&str>::new()
-    );
+    let known: BTreeSet<&str> = ConfigCatalogue::broker().iter().map(|def| def.name).collect();
+    assert_eq!(keys.difference(&known).collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
 #[test]

@@ -53,9 +53,8 @@ impl ListenersConfig {
         let protocols = read_protocols(reader, &controller_names);
         let all = read_endpoints(reader, "listeners", &protocols);
         check_distinct(reader, &all);
-        let (controller, broker): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|endpoint| controller_names.contains(&endpoint.listener));
+        let (controller, broker): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|endpoint| controller_names.contains(&endpoint.listener));
         let advertised = if reader.is_set("advertised.listeners") {
             read_endpoints(reader, "advertised.listeners", &protocols)
         } else {
@@ -67,13 +66,8 @@ impl ListenersConfig {
         };
         let advertised = advertised.into_iter().filter(is_told).collect();
         let inter_broker_name = read_inter_broker_name(reader, &protocols);
-        let listeners = ListenersConfig {
-            broker,
-            controller,
-            advertised,
-            controller_names,
-            inter_broker_name,
-        };
+        let listeners =
+            ListenersConfig { broker, controller, advertised, controller_names, inter_broker_name };
         listeners.check_roles(reader, roles);
         if roles.broker {
             listeners.check_advertised(reader);
@@ -134,11 +128,7 @@ impl ListenersConfig {
                         endpoint.listener
                     ),
                 );
-            } else if !self
-                .broker
-                .iter()
-                .any(|own| own.listener == endpoint.listener)
-            {
+            } else if !self.broker.iter().any(|own| own.listener == endpoint.listener) {
                 reader.refuse(
                     "advertised.listeners",
                     &given,
@@ -157,11 +147,7 @@ impl ListenersConfig {
                 name,
                 "brokers do not reach each other by a listener of controller.listener.names",
             );
-        } else if !self
-            .advertised
-            .iter()
-            .any(|endpoint| endpoint.listener == *name)
-        {
+        } else if !self.advertised.iter().any(|endpoint| endpoint.listener == *name) {
             reader.refuse(
                 "inter.broker.listener.name",
                 name,
@@ -171,20 +157,12 @@ impl ListenersConfig {
     }
 
     fn all(&self) -> Vec<Endpoint> {
-        self.broker
-            .iter()
-            .chain(&self.controller)
-            .cloned()
-            .collect()
+        self.broker.iter().chain(&self.controller).cloned().collect()
     }
 }
 
 fn text_of(endpoints: &[Endpoint]) -> String {
-    endpoints
-        .iter()
-        .map(Endpoint::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
+    endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Name to protocol. Controller listeners need no entry while the map is left to its default.
@@ -195,16 +173,9 @@ fn read_protocols(
     const KEY: &str = "listener.security.protocol.map";
     let mut protocols = BTreeMap::new();
     let text = reader.text(KEY).unwrap_or_default();
-    for entry in text
-        .split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-    {
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let protocol = entry.rsplit_once(':').and_then(|(name, protocol)| {
-            Some((
-                name.trim().to_uppercase(),
-                SecurityProtocol::from_name(protocol.trim())?,
-            ))
+            Some((name.trim().to_uppercase(), SecurityProtocol::from_name(protocol.trim())?))
         });
         match protocol {
             Some((name, protocol)) => {
@@ -222,9 +193,7 @@ fn read_protocols(
     }
     if !reader.is_set(KEY) {
         for name in controller_names {
-            protocols
-                .entry(name.clone())
-                .or_insert(SecurityProtocol::Plaintext);
+            protocols.entry(name.clone()).or_insert(SecurityProtocol::Plaintext);
         }
     }
     protocols
@@ -243,11 +212,7 @@ fn read_endpoints(
             continue;
         };
         if !names.insert(listener.clone()) {
-            reader.refuse(
-                key,
-                &text,
-                format!("there are two listeners named {listener}"),
-            );
+            reader.refuse(key, &text, format!("there are two listeners named {listener}"));
         }
         let Some(&protocol) = protocols.get(&listener) else {
             let allowed = protocols.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -266,12 +231,7 @@ fn read_endpoints(
                 format!("its protocol is {name}, and only PLAINTEXT is served so far"),
             );
         }
-        endpoints.push(Endpoint {
-            listener,
-            protocol,
-            host: address.host,
-            port: address.port,
-        });
+        endpoints.push(Endpoint { listener, protocol, host: address.host, port: address.port });
     }
     endpoints
 }
@@ -291,10 +251,7 @@ fn check_distinct(reader: &mut Reader<'_>, endpoints: &[Endpoint]) {
             reader.refuse(
                 "listeners",
                 text_of(endpoints),
-                format!(
-                    "{} and {} have the same port {port}",
-                    other.listener, endpoint.listener
-                ),
+                format!("{} and {} have the same port {port}", other.listener, endpoint.listener),
             );
         }
     }
@@ -304,12 +261,8 @@ fn read_inter_broker_name(
     reader: &mut Reader<'_>,
     protocols: &BTreeMap<String, SecurityProtocol>,
 ) -> String {
-    let name = reader
-        .text("inter.broker.listener.name")
-        .map(|name| name.to_uppercase());
-    let protocol = reader
-        .text("security.inter.broker.protocol")
-        .unwrap_or_default();
+    let name = reader.text("inter.broker.listener.name").map(|name| name.to_uppercase());
+    let protocol = reader.text("security.inter.broker.protocol").unwrap_or_default();
     if let Some(name) = &name {
         if reader.is_set("security.inter.broker.protocol") {
             reader.conflict(format!(

@@ -32,11 +32,7 @@ pub fn merge<'a>(
 ) -> BTreeMap<String, String> {
     let mut merged = BTreeMap::new();
     for layer in layers {
-        merged.extend(
-            layer
-                .iter()
-                .map(|(key, value)| (key.clone(), value.trim().to_owned())),
-        );
+        merged.extend(layer.iter().map(|(key, value)| (key.clone(), value.trim().to_owned())));
     }
     merged
 }

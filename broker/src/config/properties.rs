@@ -30,19 +30,13 @@ pub enum PropertiesError {
 
 /// Reads a properties file. UTF-8, or else Latin-1 as in Java: every byte is then one character.
 pub fn read_file(path: &Path) -> Result<BTreeMap<String, String>, PropertiesError> {
-    let bytes = std::fs::read(path).map_err(|source| PropertiesError::Unreadable {
-        path: path.to_path_buf(),
-        source,
-    })?;
+    let bytes = std::fs::read(path)
+        .map_err(|source| PropertiesError::Unreadable { path: path.to_path_buf(), source })?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text),
-        Err(error) => parse(
-            &error
-                .as_bytes()
-                .iter()
-                .map(|&byte| char::from(byte))
-                .collect::<String>(),
-        ),
+        Err(error) => {
+            parse(&error.as_bytes().iter().map(|&byte| char::from(byte)).collect::<String>())
+        }
     }
 }
 
@@ -85,11 +79,7 @@ fn natural_lines(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(end) = rest.find(['\n', '\r']) {
         lines.push(&rest[..end]);
-        let ending = if rest[end..].starts_with("\r\n") {
-            2
-        } else {
-            1
-        };
+        let ending = if rest[end..].starts_with("\r\n") { 2 } else { 1 };
         rest = &rest[end + ending..];
     }
     lines.push(rest);
@@ -162,10 +152,7 @@ fn unicode_unit(characters: &mut Peekable<Chars<'_>>, line: usize) -> Result<u16
     u16::from_str_radix(&digits, 16)
         .ok()
         .filter(|_| !malformed)
-        .ok_or(PropertiesError::MalformedUnicodeEscape {
-            line,
-            found: digits,
-        })
+        .ok_or(PropertiesError::MalformedUnicodeEscape { line, found: digits })
 }
 
 #[cfg(test)]
@@ -199,10 +186,7 @@ mod tests {
     #[test]
     fn a_second_separator_belongs_to_the_value() {
         assert_eq!(one("map=A:B,C=D"), pair("map", "A:B,C=D"));
-        assert_eq!(
-            one("listeners=PLAINTEXT://:9092"),
-            pair("listeners", "PLAINTEXT://:9092")
-        );
+        assert_eq!(one("listeners=PLAINTEXT://:9092"), pair("listeners", "PLAINTEXT://:9092"));
         assert_eq!(one("a==b"), pair("a", "=b"));
     }
 
@@ -233,10 +217,7 @@ mod tests {
 
     #[test]
     fn escapes_stand_for_their_characters() {
-        assert_eq!(
-            one(r"a\ b\=c=x\ty\nz\q\u00e9\u20AC"),
-            pair("a b=c", "x\ty\nzq\u{e9}\u{20ac}")
-        );
+        assert_eq!(one(r"a\ b\=c=x\ty\nz\q\u00e9\u20AC"), pair("a b=c", "x\ty\nzq\u{e9}\u{20ac}"));
         assert_eq!(one(r"face=\uD83D\uDE00"), pair("face", "\u{1F600}"));
     }
 
@@ -244,10 +225,7 @@ mod tests {
     fn a_malformed_unicode_escape_names_its_line() {
         for text in ["ok=1\nbad=\\u12g4", "ok=1\nbad=\\u12", "ok=1\nbad=\\u+123"] {
             let error = parse(text).expect_err(text).to_string();
-            assert!(
-                error.starts_with("line 2: \\u must be followed by four"),
-                "{error}"
-            );
+            assert!(error.starts_with("line 2: \\u must be followed by four"), "{error}");
         }
     }
 
@@ -273,12 +251,7 @@ mod tests {
         let path = folder.path().join("server.properties");
         std::fs::write(&path, b"broker.rack=caf\xe9").expect("written");
         assert_eq!(read_file(&path).expect("read")["broker.rack"], "caf\u{e9}");
-        let missing = read_file(&folder.path().join("none"))
-            .expect_err("missing")
-            .to_string();
-        assert!(
-            missing.starts_with("cannot read ") && missing.contains("none"),
-            "{missing}"
-        );
+        let missing = read_file(&folder.path().join("none")).expect_err("missing").to_string();
+        assert!(missing.starts_with("cannot read ") && missing.contains("none"), "{missing}");
     }
 }

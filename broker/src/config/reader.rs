@@ -13,12 +13,7 @@ use super::report::ConfigWarning;
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Keys under these belong to one listener or to plug-ins; they have no entry of their own.
-const PREFIXES: &[&str] = &[
-    "listener.name.",
-    "rlmm.config.",
-    "rsm.config.",
-    "config.providers.",
-];
+const PREFIXES: &[&str] = &["listener.name.", "rlmm.config.", "rsm.config.", "config.providers."];
 
 pub(super) struct Reader<'a> {
     settings: &'a BTreeMap<String, String>,
@@ -36,19 +31,12 @@ impl<'a> Reader<'a> {
                 errors.push(error);
             }
         }
-        for def in catalogue
-            .iter()
-            .filter(|def| def.default == ConfigDefault::Required)
-        {
+        for def in catalogue.iter().filter(|def| def.default == ConfigDefault::Required) {
             if !settings.contains_key(def.name) {
                 errors.push(ConfigError::Missing(def.name.to_owned()));
             }
         }
-        Reader {
-            settings,
-            errors,
-            read: BTreeSet::new(),
-        }
+        Reader { settings, errors, read: BTreeSet::new() }
     }
 
     /// Whether the key was set, rather than left to its default.
@@ -59,10 +47,7 @@ impl<'a> Reader<'a> {
     fn value(&mut self, key: &'static str) -> Option<ConfigValue> {
         let def = definition(key);
         self.read.insert(def.name);
-        let set = self
-            .settings
-            .get(key)
-            .and_then(|text| def.validate(text).ok());
+        let set = self.settings.get(key).and_then(|text| def.validate(text).ok());
         set.or_else(|| def.default_value())
     }
 
@@ -87,8 +72,7 @@ impl<'a> Reader<'a> {
 
     /// A size where -1 means that the system decides.
     pub(super) fn optional_size(&mut self, key: &'static str) -> Option<usize> {
-        self.optional_number(key)
-            .and_then(|number| usize::try_from(number).ok())
+        self.optional_number(key).and_then(|number| usize::try_from(number).ok())
     }
 
     /// A key in milliseconds; a negative one is no time at all.
@@ -113,31 +97,19 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn flag(&mut self, key: &'static str) -> bool {
-        self.value(key)
-            .and_then(|value| value.as_bool())
-            .unwrap_or(false)
+        self.value(key).and_then(|value| value.as_bool()).unwrap_or(false)
     }
 
     /// Text; `None` when it is not set or empty.
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         let value = self.value(key)?;
-        value
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
+        value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     pub(super) fn list(&mut self, key: &'static str) -> Vec<String> {
         let value = self.value(key);
-        let elements = value
-            .as_ref()
-            .and_then(ConfigValue::as_list)
-            .unwrap_or_default();
-        elements
-            .iter()
-            .filter(|element| !element.is_empty())
-            .cloned()
-            .collect()
+        let elements = value.as_ref().and_then(ConfigValue::as_list).unwrap_or_default();
+        elements.iter().filter(|element| !element.is_empty()).cloned().collect()
     }
 
     /// Notes a value that is wrong for a reason the catalogue does not know.
@@ -154,8 +126,7 @@ impl<'a> Reader<'a> {
             _ => false,
         };
         if !self.errors.iter().any(known) {
-            self.errors
-                .push(ConfigError::Invalid { key, value, reason });
+            self.errors.push(ConfigError::Invalid { key, value, reason });
         }
     }
 
@@ -190,9 +161,7 @@ impl<'a> Reader<'a> {
 /// Broker keys that work by being the default of a topic key that is acted on.
 fn topic_default_keys() -> BTreeSet<&'static str> {
     let honoured = ConfigCatalogue::topic().iter().filter(|def| def.honoured);
-    honoured
-        .flat_map(|def| def.fallbacks.iter().map(|fallback| fallback.key))
-        .collect()
+    honoured.flat_map(|def| def.fallbacks.iter().map(|fallback| fallback.key)).collect()
 }
 
 fn definition(key: &'static str) -> &'static ConfigDef {

@@ -6,25 +6,16 @@ use std::time::Duration;
 use super::*;
 
 pub(super) fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 pub(super) fn combined() -> BTreeMap<String, String> {
     settings(&[
         ("node.id", "1"),
         ("process.roles", "broker,controller"),
-        (
-            "listeners",
-            "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
-        ),
+        ("listeners", "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"),
         ("controller.listener.names", "CONTROLLER"),
-        (
-            "controller.quorum.voters",
-            "1@127.0.0.1:9093,2@127.0.0.1:9095,3@127.0.0.1:9097",
-        ),
+        ("controller.quorum.voters", "1@127.0.0.1:9093,2@127.0.0.1:9095,3@127.0.0.1:9097"),
         ("log.dirs", "/var/a, /var/b"),
     ])
 }
@@ -49,17 +40,8 @@ fn a_combined_node_needs_no_more_than_six_keys() {
     let (config, warnings) = loaded(&[]);
     assert_eq!(warnings, []);
     assert_eq!(config.node_id.0, 1);
-    assert_eq!(
-        config.roles,
-        Roles {
-            broker: true,
-            controller: true
-        }
-    );
-    assert_eq!(
-        config.log.dirs,
-        ["/var/a", "/var/b"].map(std::path::PathBuf::from)
-    );
+    assert_eq!(config.roles, Roles { broker: true, controller: true });
+    assert_eq!(config.log.dirs, ["/var/a", "/var/b"].map(std::path::PathBuf::from));
     assert_eq!(config.log.metadata_dir, std::path::PathBuf::from("/var/a"));
     assert_eq!(config.quorum.voters.len(), 3);
     assert_eq!(
@@ -68,18 +50,9 @@ fn a_combined_node_needs_no_more_than_six_keys() {
     );
     let addresses = config.listener_addresses();
     assert_eq!(addresses.len(), 1);
-    assert_eq!(
-        (addresses[0].name.as_str(), addresses[0].port),
-        ("PLAINTEXT", 9092)
-    );
-    assert!(
-        !addresses[0].is_protected,
-        "a single listener is everybody's"
-    );
-    assert_eq!(
-        config.listeners.controller[0].to_string(),
-        "CONTROLLER://127.0.0.1:9093"
-    );
+    assert_eq!((addresses[0].name.as_str(), addresses[0].port), ("PLAINTEXT", 9092));
+    assert!(!addresses[0].is_protected, "a single listener is everybody's");
+    assert_eq!(config.listeners.controller[0].to_string(), "CONTROLLER://127.0.0.1:9093");
     assert_eq!(config.listeners.advertised, config.listeners.broker);
     assert_eq!(config.listeners.inter_broker_name, "PLAINTEXT");
 }
@@ -88,22 +61,13 @@ fn a_combined_node_needs_no_more_than_six_keys() {
 fn defaults_are_kafkas() {
     let (config, _) = loaded(&[]);
     assert_eq!(config.replication.lag_time_max, Duration::from_secs(30));
-    assert_eq!(
-        config.replication.fetch_wait_max,
-        Duration::from_millis(500)
-    );
+    assert_eq!(config.replication.fetch_wait_max, Duration::from_millis(500));
     assert_eq!(config.liveness.session_timeout, Duration::from_secs(9));
-    assert_eq!(
-        config.liveness.leader_imbalance_check_interval,
-        Duration::from_secs(300)
-    );
+    assert_eq!(config.liveness.leader_imbalance_check_interval, Duration::from_secs(300));
     assert_eq!(config.fetch.max_bytes, 57_671_680);
     assert_eq!(config.network.max_request_bytes, 104_857_600);
     assert_eq!(config.network.max_idle, Duration::from_secs(600));
-    assert_eq!(
-        config.network.send_buffer_bytes, None,
-        "left to the system unless set"
-    );
+    assert_eq!(config.network.send_buffer_bytes, None, "left to the system unless set");
     assert_eq!(config.topics.replication_factor, 1);
     assert_eq!(config.topics.offsets_replication_factor, 3);
     assert!(config.topics.auto_create);
@@ -125,18 +89,10 @@ fn values_become_types() {
     assert_eq!(config.rack.as_deref(), Some("a"));
     assert_eq!(config.replication.lag_time_max, Duration::from_millis(1500));
     assert!(!config.topics.auto_create);
-    assert!(
-        config.network.max_idle > Duration::from_secs(3600 * 24 * 365),
-        "never"
-    );
+    assert!(config.network.max_idle > Duration::from_secs(3600 * 24 * 365), "never");
     assert_eq!(config.network.send_buffer_bytes, Some(4096));
     assert_eq!(config.network.receive_buffer_bytes, None);
-    let overrides: Vec<_> = config
-        .network
-        .limits
-        .per_ip_overrides
-        .into_values()
-        .collect();
+    let overrides: Vec<_> = config.network.limits.per_ip_overrides.into_values().collect();
     assert_eq!(overrides, [3, 4]);
     assert!(config.log.flush_scheduler_interval > Duration::from_secs(3600 * 24 * 365));
 }
@@ -144,10 +100,7 @@ fn values_become_types() {
 #[test]
 fn listeners_of_a_compose_file_are_understood() {
     let (config, _) = loaded(&[
-        (
-            "listeners",
-            "internal://:19092,external://0.0.0.0:9092,controller://:9093",
-        ),
+        ("listeners", "internal://:19092,external://0.0.0.0:9092,controller://:9093"),
         (
             "advertised.listeners",
             "INTERNAL://kafka-1:19092,EXTERNAL://localhost:9092,CONTROLLER://kafka-1:9093",
@@ -158,21 +111,10 @@ fn listeners_of_a_compose_file_are_understood() {
         ),
         ("inter.broker.listener.name", "INTERNAL"),
     ]);
-    let advertised: Vec<_> = config
-        .listeners
-        .advertised
-        .iter()
-        .map(Endpoint::to_string)
-        .collect();
-    assert_eq!(
-        advertised,
-        ["INTERNAL://kafka-1:19092", "EXTERNAL://localhost:9092"]
-    );
-    let protected: Vec<_> = config
-        .listener_addresses()
-        .iter()
-        .map(|address| address.is_protected)
-        .collect();
+    let advertised: Vec<_> = config.listeners.advertised.iter().map(Endpoint::to_string).collect();
+    assert_eq!(advertised, ["INTERNAL://kafka-1:19092", "EXTERNAL://localhost:9092"]);
+    let protected: Vec<_> =
+        config.listener_addresses().iter().map(|address| address.is_protected).collect();
     assert_eq!(protected, [true, false]);
 }
 
@@ -193,14 +135,7 @@ fn broker_id_stands_in_for_node_id() {
     let mut given = combined();
     given.remove("node.id");
     given.insert("broker.id".to_owned(), "2".to_owned());
-    assert_eq!(
-        BrokerConfig::from_settings(&given)
-            .expect("fine")
-            .0
-            .node_id
-            .0,
-        2
-    );
+    assert_eq!(BrokerConfig::from_settings(&given).expect("fine").0.node_id.0, 2);
     assert_eq!(
         refused(&[("broker.id", "7")]),
         "node.id (1) and broker.id (7) must be the same where both are set"
@@ -215,10 +150,8 @@ fn a_broker_and_a_controller_of_their_own_are_checked_for_their_roles() {
         ("listeners", "PLAINTEXT://127.0.0.1:9092"),
     ];
     assert!(!loaded(&broker).0.roles.controller);
-    let controller = [
-        ("process.roles", "controller"),
-        ("listeners", "CONTROLLER://127.0.0.1:9093"),
-    ];
+    let controller =
+        [("process.roles", "controller"), ("listeners", "CONTROLLER://127.0.0.1:9093")];
     assert!(loaded(&controller).0.listener_addresses().is_empty());
 
     let as_broker = |extra: (&'static str, &'static str)| {
@@ -251,12 +184,8 @@ fn a_broker_may_find_its_controllers_by_bootstrap_servers() {
         ("controller.quorum.voters", ""),
         ("controller.quorum.bootstrap.servers", "a:9093,[::1]:9093"),
     ]);
-    let servers: Vec<_> = config
-        .quorum
-        .bootstrap_servers
-        .iter()
-        .map(HostAndPort::to_string)
-        .collect();
+    let servers: Vec<_> =
+        config.quorum.bootstrap_servers.iter().map(HostAndPort::to_string).collect();
     assert_eq!(servers, ["a:9093", "[::1]:9093"]);
 }
 
@@ -275,14 +204,8 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &[("node.id", "one")],
             &["Invalid value one for configuration node.id: Not a number of type INT"],
         ),
-        (
-            &[("process.roles", "brokers")],
-            &["brokers", "process.roles", "broker, controller"],
-        ),
-        (
-            &[("process.roles", "")],
-            &["process.roles", "broker, controller or both"],
-        ),
+        (&[("process.roles", "brokers")], &["brokers", "process.roles", "broker, controller"]),
+        (&[("process.roles", "")], &["process.roles", "broker, controller or both"]),
         (
             &[("min.insync.replicas", "0")],
             &["0 for configuration min.insync.replicas", "at least 1"],
@@ -291,30 +214,15 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &[("auto.create.topics.enable", "yes")],
             &["yes", "auto.create.topics.enable", "true or false"],
         ),
-        (
-            &[("log.cleanup.policy", "foo")],
-            &["foo", "log.cleanup.policy", "compact, delete"],
-        ),
-        (
-            &[("compression.type", "lzma")],
-            &["lzma", "compression.type", "gzip"],
-        ),
-        (
-            &[("fetch.max.bytes", "100")],
-            &["100", "fetch.max.bytes", "1024"],
-        ),
+        (&[("log.cleanup.policy", "foo")], &["foo", "log.cleanup.policy", "compact, delete"]),
+        (&[("compression.type", "lzma")], &["lzma", "compression.type", "gzip"]),
+        (&[("fetch.max.bytes", "100")], &["100", "fetch.max.bytes", "1024"]),
         (
             &[("replica.fetch.wait.max.ms", "99999999999")],
             &["99999999999", "replica.fetch.wait.max.ms", "INT"],
         ),
-        (
-            &[("controller.listener.names", "OTHER")],
-            &["CONTROLLER", "listeners", "no protocol"],
-        ),
-        (
-            &[("listeners", "PLAINTEXT://127.0.0.1:1")],
-            &["controller.listener.names", "CONTROLLER"],
-        ),
+        (&[("controller.listener.names", "OTHER")], &["CONTROLLER", "listeners", "no protocol"]),
+        (&[("listeners", "PLAINTEXT://127.0.0.1:1")], &["controller.listener.names", "CONTROLLER"]),
         (
             &[("listeners", "PLAINTEXT:127.0.0.1:1,CONTROLLER://:2")],
             &["PLAINTEXT:127.0.0.1:1", "listeners", "NAME://host:port"],
@@ -327,10 +235,7 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &[("listeners", "PLAINTEXT://:1,PLAINTEXT://:3,CONTROLLER://:2")],
             &["two listeners named PLAINTEXT"],
         ),
-        (
-            &[("listeners", "PLAINTEXT://:1,CONTROLLER://:1")],
-            &["listeners", "same port 1"],
-        ),
+        (&[("listeners", "PLAINTEXT://:1,CONTROLLER://:1")], &["listeners", "same port 1"]),
         (
             &[("listeners", "PLAINTEXT://:1,X://:3,CONTROLLER://:2")],
             &["X://:3", "no protocol for X", "PLAINTEXT"],
@@ -347,20 +252,10 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &[("advertised.listeners", "PLAINTEXT://0.0.0.0:1")],
             &["advertised.listeners", "every interface"],
         ),
+        (&[("advertised.listeners", "SSL://h:1")], &["advertised.listeners", "SSL://h:1"]),
         (
-            &[("advertised.listeners", "SSL://h:1")],
-            &["advertised.listeners", "SSL://h:1"],
-        ),
-        (
-            &[(
-                "listener.security.protocol.map",
-                "PLAINTEXT:FOO,CONTROLLER:PLAINTEXT",
-            )],
-            &[
-                "PLAINTEXT:FOO",
-                "listener.security.protocol.map",
-                "SASL_SSL",
-            ],
+            &[("listener.security.protocol.map", "PLAINTEXT:FOO,CONTROLLER:PLAINTEXT")],
+            &["PLAINTEXT:FOO", "listener.security.protocol.map", "SASL_SSL"],
         ),
         (
             &[("inter.broker.listener.name", "NOPE")],
@@ -375,28 +270,12 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
                 ("inter.broker.listener.name", "PLAINTEXT"),
                 ("security.inter.broker.protocol", "PLAINTEXT"),
             ],
-            &[
-                "inter.broker.listener.name",
-                "security.inter.broker.protocol",
-                "both",
-            ],
+            &["inter.broker.listener.name", "security.inter.broker.protocol", "both"],
         ),
-        (
-            &[("controller.quorum.voters", "2@h:1")],
-            &["controller.quorum.voters", "2", "node.id 1"],
-        ),
-        (
-            &[("controller.quorum.voters", "1@h")],
-            &["1@h", "id@host:port"],
-        ),
-        (
-            &[("controller.quorum.voters", "1@h:1,1@h:2")],
-            &["controller.quorum.voters", "twice"],
-        ),
-        (
-            &[("controller.quorum.voters", "")],
-            &["controller.quorum.voters", "id@host:port"],
-        ),
+        (&[("controller.quorum.voters", "2@h:1")], &["controller.quorum.voters", "2", "node.id 1"]),
+        (&[("controller.quorum.voters", "1@h")], &["1@h", "id@host:port"]),
+        (&[("controller.quorum.voters", "1@h:1,1@h:2")], &["controller.quorum.voters", "twice"]),
+        (&[("controller.quorum.voters", "")], &["controller.quorum.voters", "id@host:port"]),
         (
             &[("controller.quorum.bootstrap.servers", "h")],
             &["h for", "controller.quorum.bootstrap.servers", "host:port"],
@@ -406,55 +285,30 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &[("log.retention.ms", "0")],
             &["0 for configuration log.retention.ms", "-1 for no limit"],
         ),
-        (
-            &[("log.roll.ms", "0")],
-            &["0 for configuration log.roll.ms", "at least 1"],
-        ),
+        (&[("log.roll.ms", "0")], &["0 for configuration log.roll.ms", "at least 1"]),
         (
             &[("replica.lag.time.max.ms", "100")],
-            &[
-                "replica.fetch.wait.max.ms (500)",
-                "replica.lag.time.max.ms (100)",
-            ],
+            &["replica.fetch.wait.max.ms (500)", "replica.lag.time.max.ms (100)"],
         ),
-        (
-            &[("replica.socket.timeout.ms", "100")],
-            &["replica.socket.timeout.ms (100)", "(500)"],
-        ),
-        (
-            &[("queued.max.request.bytes", "10")],
-            &["queued.max.request.bytes (10)", "104857600"],
-        ),
-        (
-            &[("max.connections.per.ip", "0")],
-            &["max.connections.per.ip", "overrides"],
-        ),
-        (
-            &[("max.connections.per.ip.overrides", "1.2.3.4")],
-            &["1.2.3.4", "host:count"],
-        ),
+        (&[("replica.socket.timeout.ms", "100")], &["replica.socket.timeout.ms (100)", "(500)"]),
+        (&[("queued.max.request.bytes", "10")], &["queued.max.request.bytes (10)", "104857600"]),
+        (&[("max.connections.per.ip", "0")], &["max.connections.per.ip", "overrides"]),
+        (&[("max.connections.per.ip.overrides", "1.2.3.4")], &["1.2.3.4", "host:count"]),
     ];
     for (pairs, expected) in cases {
         let message = refused(pairs);
         for part in *expected {
-            assert!(
-                message.contains(part),
-                "{pairs:?}: {part:?} is not in {message:?}"
-            );
+            assert!(message.contains(part), "{pairs:?}: {part:?} is not in {message:?}");
         }
     }
 }
 
 #[test]
 fn required_keys_are_named() {
-    let errors = BrokerConfig::from_settings(&BTreeMap::new())
-        .expect_err("nothing is set")
-        .to_string();
+    let errors =
+        BrokerConfig::from_settings(&BTreeMap::new()).expect_err("nothing is set").to_string();
     for key in ["node.id", "process.roles", "controller.listener.names"] {
-        assert!(
-            errors.contains(&format!("Missing required configuration \"{key}\"")),
-            "{errors}"
-        );
+        assert!(errors.contains(&format!("Missing required configuration \"{key}\"")), "{errors}");
     }
 }
 
@@ -473,11 +327,7 @@ fn everything_wrong_is_told_at_once_and_each_key_once() {
         "configuration min.insync.replicas",
         "configuration log.retention.ms",
     ] {
-        assert_eq!(
-            texts.iter().filter(|text| text.contains(key)).count(),
-            1,
-            "{key} in {texts:?}"
-        );
+        assert_eq!(texts.iter().filter(|text| text.contains(key)).count(), 1, "{key} in {texts:?}");
     }
 }
 
@@ -507,9 +357,7 @@ fn a_heartbeat_slower_than_half_the_session_is_advised_against() {
     let (_, warnings) = loaded(&[("broker.heartbeat.interval.ms", "8000")]);
     assert_eq!(warnings.len(), 1);
     assert!(
-        warnings[0]
-            .to_string()
-            .contains("broker.session.timeout.ms (9000)"),
+        warnings[0].to_string().contains("broker.session.timeout.ms (9000)"),
         "{}",
         warnings[0]
     );
@@ -520,8 +368,5 @@ fn later_layers_win_and_white_space_does_not_count() {
     let file = settings(&[("a", "1"), ("b", "1 "), ("c", "1")]);
     let environment = settings(&[("b", "2"), ("c", "2")]);
     let set = settings(&[("c", "3")]);
-    assert_eq!(
-        merge([&file, &environment, &set]),
-        settings(&[("a", "1"), ("b", "2"), ("c", "3")])
-    );
+    assert_eq!(merge([&file, &environment, &set]), settings(&[("a", "1"), ("b", "2"), ("c", "3")]));
 }

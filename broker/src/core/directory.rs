@@ -19,10 +19,7 @@ pub struct Directory {
 impl Directory {
     /// No cluster yet.
     pub fn empty() -> Directory {
-        Directory {
-            image: ClusterImage::default(),
-            local_epoch: BrokerEpoch::NONE,
-        }
+        Directory { image: ClusterImage::default(), local_epoch: BrokerEpoch::NONE }
     }
 
     /// Everything up to here was applied.

@@ -117,11 +117,7 @@ impl BrokerLifecycle {
             metadata_offset: Offset::NONE,
             offline_dirs: Vec::new(),
         };
-        Arc::new(Self {
-            config,
-            host,
-            life: Mutex::new(life),
-        })
+        Arc::new(Self { config, host, life: Mutex::new(life) })
     }
 
     /// Where the broker is in its life.
@@ -296,11 +292,7 @@ impl BrokerLifecycle {
             life.epoch = BrokerEpoch(response.broker_epoch);
             life.state = LifecycleState::Fenced;
         }
-        if life.is_caught_up() {
-            now
-        } else {
-            now + self.config.heartbeat_interval
-        }
+        if life.is_caught_up() { now } else { now + self.config.heartbeat_interval }
     }
 
     fn on_heartbeat_answered(

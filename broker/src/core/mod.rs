@@ -54,7 +54,6 @@ pub struct HandlerConfig {
 
 /// How a request ends.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are answers, moved once and never stored")]
 pub enum Outcome {
     /// With an answer.
     Answer(ResponseBody),

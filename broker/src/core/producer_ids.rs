@@ -40,10 +40,7 @@ impl std::fmt::Debug for ProducerIds {
 impl ProducerIds {
     /// No block yet.
     pub fn new(host: Host) -> Self {
-        Self {
-            host,
-            block: Mutex::new(Block::default()),
-        }
+        Self { host, block: Mutex::new(Block::default()) }
     }
 
     /// Gives an id that nobody has, now or when the controller has answered.

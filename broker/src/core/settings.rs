@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use controller::config::ConfigLayers;
 use controller::{ClusterImage, ConfigResource};
-use protocol::records::{Codec, Compression, ProduceRules, ReadLimits, TimestampType};
 use protocol::NodeId;
+use protocol::records::{Codec, Compression, ProduceRules, ReadLimits, TimestampType};
 use replication::partition::PartitionSettings;
 use storage::LogConfig;
 

@@ -12,7 +12,7 @@
 //! nobody knows, are never told. A null or empty list of keys means all. Versions: 1 sources and synonyms; 3 types
 //! and, when asked for, documentation (ours: what a key takes and whether Highwater acts on it).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use controller::config::{
     ConfigCatalogue, ConfigDef, ConfigLayers, ConfigResource, ConfigResourceType, ConfigScope,
@@ -50,7 +50,15 @@ pub(super) fn handle<D: Disk>(
         with_synonyms: request.include_synonyms,
         with_documentation: context.api_version >= 3 && request.include_documentation,
     };
-    let results = request.resources.iter().map(|resource| {
+    // What is asked for again in the same words is told once: an answer is a thousand times larger than
+    // its question, and a question may come a million times in one request.
+    let mut told = BTreeSet::new();
+    let mut resources: Vec<&DescribeConfigsResource> = request.resources.iter().collect();
+    resources.retain(|resource| {
+        let name = resource.resource_name.as_str();
+        told.insert((resource.resource_type, name, &resource.configuration_keys))
+    });
+    let results = resources.into_iter().map(|resource| {
         let (refusal, mut configs) = match describer.describe(resource) {
             Ok(configs) => ((ErrorCode::None, Some(String::new())), configs),
             Err(refusal) => (refusal, Vec::new()),
@@ -483,5 +491,29 @@ mod tests {
             assert_eq!(result.error_code, error.code(), "{kind} {name}");
             assert!(result.configs.is_empty());
         }
+    }
+
+    #[test]
+    fn a_resource_that_is_asked_for_again_in_the_same_words_is_told_once() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        let resource = |kind: i8, name: &str, keys: Option<&str>| DescribeConfigsResource {
+            resource_type: kind,
+            resource_name: name.to_owned(),
+            configuration_keys: keys.map(|key| vec![key.to_owned()]),
+            ..DescribeConfigsResource::default()
+        };
+        let mut resources = vec![resource(TOPIC, "t", None); 1000];
+        resources.push(resource(TOPIC, "t", Some("retention.ms")));
+        resources.push(resource(BROKER, "1", None));
+        resources.push(resource(TOPIC, "t", None));
+        let request = DescribeConfigsRequest { resources, ..DescribeConfigsRequest::default() };
+        let response = broker.ask(4, request);
+        let told: Vec<(&str, usize)> = response
+            .results
+            .iter()
+            .map(|result| (result.resource_name.as_str(), result.configs.len()))
+            .collect();
+        assert_eq!(told, [("t", 37), ("t", 1), ("1", 350)]);
     }
 }

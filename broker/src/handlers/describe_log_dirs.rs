@@ -6,7 +6,7 @@
 //! where they are not known; 5 whether the directory is cordoned, which none is. Replicas do not move
 //! between directories, so none is a future one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::ErrorCode;
 use protocol::messages::describe_log_dirs_response::{
@@ -24,6 +24,7 @@ pub(super) fn handle<D: Disk>(
 ) -> DescribeLogDirsResponse {
     let partitions = core.replicas.online_partitions();
     let dirs = core.replicas.describe_dirs();
+    let asked_for = asked_partitions(request);
     let results = dirs.into_iter().enumerate().map(|(at, dir)| {
         if dir.is_offline {
             return DescribeLogDirsResult {
@@ -33,7 +34,11 @@ pub(super) fn handle<D: Disk>(
             };
         }
         let here = partitions.iter().filter(|partition| partition.dir() == at);
-        let asked = here.filter(|partition| is_asked(request, partition));
+        let asked = here.filter(|partition| {
+            let name = &partition.id().topic_partition;
+            let key = (name.topic.as_ref(), name.partition);
+            asked_for.as_ref().is_none_or(|asked_for| asked_for.contains(&key))
+        });
         let space = dir.space.unwrap_or(storage::DiskSpace { total_bytes: -1, usable_bytes: -1 });
         DescribeLogDirsResult {
             log_dir: dir.path,
@@ -46,14 +51,14 @@ pub(super) fn handle<D: Disk>(
     DescribeLogDirsResponse { results: results.collect(), ..DescribeLogDirsResponse::default() }
 }
 
-fn is_asked<D: Disk>(request: &DescribeLogDirsRequest, partition: &Partition<D>) -> bool {
-    let Some(topics) = &request.topics else {
-        return true;
-    };
-    let name = &partition.id().topic_partition;
-    topics.iter().any(|topic| {
-        topic.topic.as_str() == name.topic.as_ref() && topic.partitions.contains(&name.partition)
-    })
+/// The partitions that the request names; `None` for all. A set: a request may name a million, and a
+/// broker may have thousands to compare with them.
+fn asked_partitions(request: &DescribeLogDirsRequest) -> Option<BTreeSet<(&str, i32)>> {
+    let topics = request.topics.as_ref()?;
+    let partitions = topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| (topic.topic.as_str(), *partition))
+    });
+    Some(partitions.collect())
 }
 
 fn by_topic<'a, D: Disk>(

@@ -4,6 +4,8 @@
 //! UNKNOWN_TOPIC_OR_PARTITION, a name that no topic can have INVALID_TOPIC_EXCEPTION. Version 0
 //! only.
 
+use std::collections::BTreeSet;
+
 use protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -17,11 +19,15 @@ pub(super) fn handle<D: Disk>(
     core: &BrokerCore<D>,
     request: &DescribeProducersRequest,
 ) -> DescribeProducersResponse {
+    // A partition is told once, however often it is named: its answer may be a million times larger
+    // than its number.
+    let mut told = BTreeSet::new();
     let topics = request.topics.iter().map(|topic| {
-        let partitions = topic
-            .partition_indexes
-            .iter()
-            .map(|index| describe(core, &TopicPartition::new(topic.name.as_str(), *index)));
+        let name = topic.name.as_str();
+        let mut indexes = topic.partition_indexes.clone();
+        indexes.retain(|index| told.insert((name, *index)));
+        let partitions =
+            indexes.into_iter().map(|index| describe(core, &TopicPartition::new(name, index)));
         TopicResponse {
             name: topic.name.clone(),
             partitions: partitions.collect(),
@@ -123,5 +129,23 @@ mod tests {
         ] {
             assert_eq!(ask(&broker, name, index).error_code, error.code(), "{name}-{index}");
         }
+    }
+
+    #[test]
+    fn a_partition_that_is_named_again_is_told_once() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1]), (1, &[1])]);
+        let topic = |indexes: &[i32]| TopicRequest {
+            name: "t".to_owned(),
+            partition_indexes: indexes.to_vec(),
+            ..TopicRequest::default()
+        };
+        let topics = vec![topic(&[0, 0, 1, 0]), topic(&[1, 0])];
+        let request = DescribeProducersRequest { topics, ..DescribeProducersRequest::default() };
+        let response = broker.ask(0, request);
+        let told = response.topics.iter().map(|topic| {
+            topic.partitions.iter().map(|told| told.partition_index).collect::<Vec<i32>>()
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [vec![0, 1], vec![]]);
     }
 }

@@ -12,15 +12,20 @@ use tokio::sync::watch;
 use super::links::WakeUp;
 use crate::core::BrokerCore;
 
-/// Ticks the core whenever it wants to be, until `stopped` says so.
+/// Ticks the core whenever it wants to be, until `stopped` says so. Tells `dirs_failed` when no log
+/// directory works any more.
 pub(super) async fn tick<D: Disk>(
     core: Arc<BrokerCore<D>>,
     wake_up: Arc<WakeUp>,
     mut stopped: watch::Receiver<bool>,
+    dirs_failed: watch::Sender<bool>,
 ) {
     while !*stopped.borrow() {
         wake_up.begin();
         let next = wake_up.end(core.on_tick());
+        if core.replicas.have_all_dirs_failed() {
+            dirs_failed.send_replace(true);
+        }
         let now = core.host.clock.now().monotonic;
         // Rounded up, so that a timer of whole milliseconds does not fire before the deadline.
         let pause = next.since(now) + Duration::from_micros(500);
@@ -57,11 +62,7 @@ pub(super) async fn apply_metadata<D: Disk>(
                     image = *newer;
                     snapshot = true;
                 }
-                MetadataUpdate::Batch {
-                    offset,
-                    epoch,
-                    records,
-                } => {
+                MetadataUpdate::Batch { offset, epoch, records } => {
                     if let Err(error) = image.apply_batch(offset, epoch, &records, &mut delta) {
                         tracing::error!(%error, %offset, "committed metadata cannot be applied");
                         return;

@@ -29,10 +29,7 @@ pub(super) struct RealControllerLink {
 
 impl RealControllerLink {
     pub(super) fn new(client: ControllerClient) -> Self {
-        Self {
-            client,
-            runtime: tokio::runtime::Handle::current(),
-        }
+        Self { client, runtime: tokio::runtime::Handle::current() }
     }
 }
 
@@ -70,10 +67,7 @@ struct Plan {
 
 impl WakeUp {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            plan: parking_lot::Mutex::default(),
-            notify: Notify::new(),
-        })
+        Arc::new(Self { plan: parking_lot::Mutex::default(), notify: Notify::new() })
     }
 
     /// The core wants to be called by `at`, perhaps earlier than it said before.

@@ -14,4 +14,4 @@ mod links;
 mod node;
 mod service;
 
-pub use node::{Node, NodeOptions, StartError, cluster_id_of};
+pub use node::{Node, NodeFailure, NodeOptions, StartError, cluster_id_of};

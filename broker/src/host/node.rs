@@ -22,10 +22,10 @@ use storage::{Identity, LogDir, METADATA_FOLDER, RealDisk, checkpoint};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::drive;
 use super::fetchers::{self, FetcherSettings, RealFetcherLink};
 use super::links::{RealClock, RealControllerLink, WakeUp};
 use super::service::CoreService;
-use super::drive;
 use crate::config::BrokerConfig;
 use crate::core::host::Host;
 use crate::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
@@ -53,10 +53,7 @@ pub struct NodeOptions {
 impl NodeOptions {
     /// A node of `cluster_id` that traces nothing.
     pub fn new(cluster_id: impl Into<String>) -> Self {
-        Self {
-            cluster_id: cluster_id.into(),
-            trace: Arc::new(NoTrace),
-        }
+        Self { cluster_id: cluster_id.into(), trace: Arc::new(NoTrace) }
     }
 }
 
@@ -94,6 +91,17 @@ pub enum StartError {
     Advertised(String),
 }
 
+/// Why a node that ran can go on no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeFailure {
+    /// The controller failed.
+    #[error(transparent)]
+    Controller(#[from] HostError),
+    /// The broker's log directories all failed.
+    #[error("no log directory works any more")]
+    LogDirs,
+}
+
 /// A running node.
 pub struct Node {
     broker: Option<RunningBroker>,
@@ -105,6 +113,7 @@ struct RunningBroker {
     addresses: BTreeMap<String, SocketAddr>,
     server: JoinHandle<NetworkServer>,
     applied: watch::Receiver<Offset>,
+    dirs_failed: watch::Receiver<bool>,
     stop_ticks: watch::Sender<bool>,
     ticks: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -168,11 +177,26 @@ impl Node {
         self.broker.as_ref().map(|broker| broker.applied.clone())
     }
 
-    /// Waits until the node's controller fails, which it only does on a final error.
-    pub async fn failed(&mut self) -> HostError {
+    /// Waits until the node can go on no longer: its controller fails, which it only does on a final
+    /// error, or the broker has no log directory left (C08).
+    pub async fn failed(&mut self) -> NodeFailure {
+        let dirs_failed = async {
+            if let Some(broker) = &mut self.broker
+                && broker.dirs_failed.wait_for(|failed| *failed).await.is_ok()
+            {
+                return;
+            }
+            std::future::pending().await
+        };
         match &mut self.controller {
-            Some(controller) => controller.wait_for_failure().await,
-            None => std::future::pending().await,
+            Some(controller) => tokio::select! {
+                error = controller.wait_for_failure() => error.into(),
+                () = dirs_failed => NodeFailure::LogDirs,
+            },
+            None => {
+                dirs_failed.await;
+                NodeFailure::LogDirs
+            }
         }
     }
 
@@ -198,8 +222,7 @@ impl Node {
 /// Makes every directory this node's own, or learns that it is somebody else's, before anything is
 /// written to any of them: an empty one is formatted.
 fn claim_dirs(config: &BrokerConfig, cluster_id: &str) -> Result<(), StartError> {
-    let identity =
-        Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id };
+    let identity = Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id };
     let mut dirs = config.log.dirs.clone();
     if !dirs.contains(&config.log.metadata_dir) {
         dirs.push(config.log.metadata_dir.clone());
@@ -311,20 +334,13 @@ impl RunningBroker {
         let server = tokio::spawn(serve_once_caught_up(core.clone(), listeners));
         let (applied_sender, applied) = watch::channel(Offset::NONE);
         let (stop_ticks, ticks_stopped) = watch::channel(false);
-        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped));
+        let (dirs_sender, dirs_failed) = watch::channel(false);
+        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped, dirs_sender));
         let tasks = vec![
             tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config), changes)),
             tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),
         ];
-        Ok(Self {
-            core,
-            addresses,
-            server,
-            applied,
-            stop_ticks,
-            ticks,
-            tasks,
-        })
+        Ok(Self { core, addresses, server, applied, dirs_failed, stop_ticks, ticks, tasks })
     }
 
     async fn stop(self) {
@@ -406,10 +422,7 @@ fn open_core(
         OpenReplicas {
             disk: &RealDisk,
             dirs: &config.log.dirs,
-            identity: Identity {
-                cluster_id: cluster_id.to_owned(),
-                node_id: config.node_id,
-            },
+            identity: Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id },
             new_directory_ids: &new_directory_ids,
             recovery_threads: config.log.recovery_threads_per_dir,
         },

@@ -19,6 +19,7 @@ use protocol::frame::{FrameError, RequestStart, encode_response};
 use protocol::messages::{ApiVersionsResponse, ResponseBody, api_versions_response::ApiVersion};
 use protocol::{ApiKey, EncodeError, ErrorCode};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
 use super::counters::NetworkCounters;
@@ -31,6 +32,8 @@ use super::writer::{SendError, Sent, send_parts};
 /// Bytes of a refused client that are taken from the socket before it closes. Unread bytes would make the
 /// close a reset, which can overtake the answers before it (rule P02).
 const DRAIN_BYTES: usize = 1024 * 1024;
+/// A request beyond this may take long to work on: see [`on_this_thread`].
+const LARGE_REQUEST_BYTES: usize = 256 * 1024;
 
 /// What a connection shares with the server: how to name it, stop it, and tell how busy it is.
 #[derive(Debug)]
@@ -68,11 +71,7 @@ enum Ending {
     #[error("the handler of {api_key} closed it")]
     ByHandler { api_key: ApiKey },
     #[error("the answer to {api_key} cannot be written in version {version}: {error}")]
-    Unwritable {
-        api_key: ApiKey,
-        version: i16,
-        error: EncodeError,
-    },
+    Unwritable { api_key: ApiKey, version: i16, error: EncodeError },
     #[error("reading failed: {0}")]
     Read(io::Error),
     #[error(transparent)]
@@ -214,13 +213,8 @@ impl Connection {
 
     fn note_active(&mut self) {
         self.last_active = Instant::now();
-        let since_start = self
-            .last_active
-            .duration_since(self.shared.started)
-            .as_millis() as u64;
-        self.handle
-            .last_active_ms
-            .store(since_start, Ordering::Relaxed);
+        let since_start = self.last_active.duration_since(self.shared.started).as_millis() as u64;
+        self.handle.last_active_ms.store(since_start, Ordering::Relaxed);
     }
 
     /// Answers one request.
@@ -238,18 +232,11 @@ impl Connection {
         }
         let (api_key, api_version) = (start.api_key, start.api_version);
         let info = &self.handle.info;
-        if !self
-            .shared
-            .service
-            .serves(&info.listener, api_key, api_version)
-        {
-            return Err(Ending::NotServed {
-                api_key,
-                version: api_version,
-            });
+        if !self.shared.service.serves(&info.listener, api_key, api_version) {
+            return Err(Ending::NotServed { api_key, version: api_version });
         }
         let client_id = start.header.client_id.clone();
-        let body = start.read_body()?;
+        let body = on_this_thread(size_bytes, || start.read_body())?;
 
         let (reply, cancellation) = self.handle.slot.begin();
         let context = RequestContext {
@@ -261,7 +248,7 @@ impl Connection {
             size_bytes,
             cancellation,
         };
-        self.shared.service.call(context, body, reply);
+        on_this_thread(size_bytes, || self.shared.service.call(context, body, reply));
         let outcome = match self.handle.slot.try_take() {
             Some(outcome) => outcome,
             None => self.wait_for_outcome().await?,
@@ -296,27 +283,29 @@ impl Connection {
     }
 
     async fn answer(&mut self, pending: &Pending, body: &ResponseBody) -> Result<(), Ending> {
-        let Pending {
-            api_key,
-            version,
-            correlation_id,
-        } = *pending;
-        let parts = encode_response(correlation_id, api_key, version, body).map_err(|error| {
-            Ending::Unwritable {
-                api_key,
-                version,
-                error,
-            }
-        })?;
+        let Pending { api_key, version, correlation_id } = *pending;
+        let parts = encode_response(correlation_id, api_key, version, body)
+            .map_err(|error| Ending::Unwritable { api_key, version, error })?;
         let mut sent = Sent::default();
         let result = send_parts(&self.stream, parts, self.shared.max_idle, &mut sent).await;
         self.shared.counters.bytes_sent.add(sent.bytes);
-        self.shared
-            .counters
-            .bytes_sent_by_sendfile
-            .add(sent.by_sendfile);
+        self.shared.counters.bytes_sent_by_sendfile.add(sent.by_sendfile);
         self.note_active();
         Ok(result?)
+    }
+}
+
+/// Does the work of a request of that size. A large one may keep its thread for seconds, and as many of
+/// them as there are threads would keep all other connections, the heartbeats and the replication
+/// waiting; so the runtime is told to put another thread in this one's place meanwhile.
+fn on_this_thread<T>(size_bytes: usize, work: impl FnOnce() -> T) -> T {
+    // Only runtimes of several threads have others to give the work of this one to.
+    let has_others =
+        || Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread;
+    if size_bytes > LARGE_REQUEST_BYTES && has_others() {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 

@@ -28,11 +28,7 @@ pub(super) struct Inbound {
 impl Inbound {
     /// A buffer for frames of at most `max_frame_bytes`.
     pub(super) fn new(max_frame_bytes: usize) -> Inbound {
-        Inbound {
-            buffer: BytesMut::new(),
-            max_frame_bytes,
-            ended: false,
-        }
+        Inbound { buffer: BytesMut::new(), max_frame_bytes, ended: false }
     }
 
     /// The next whole frame, without its size; `None` when it is not all there yet.
@@ -85,11 +81,7 @@ impl Inbound {
     fn make_room(&mut self) {
         let held = self.buffer.len();
         // A size that is refused is met again by `take_frame`; no room is made for it here.
-        let whole = self
-            .frame_size()
-            .ok()
-            .flatten()
-            .map_or(0, |size| SIZE_PREFIX_BYTES + size);
+        let whole = self.frame_size().ok().flatten().map_or(0, |size| SIZE_PREFIX_BYTES + size);
         let missing = whole.saturating_sub(held);
         let step = if missing > CHUNK_BYTES {
             missing.min(held.clamp(CHUNK_BYTES, LARGEST_STEP_BYTES))
@@ -99,8 +91,7 @@ impl Inbound {
         };
         // Only a nearly full buffer grows, so that what it holds has arrived.
         if self.buffer.capacity() - held < step.min(CHUNK_BYTES) {
-            self.buffer
-                .reserve(step.max(CHUNK_BYTES.saturating_sub(held)));
+            self.buffer.reserve(step.max(CHUNK_BYTES.saturating_sub(held)));
         }
     }
 }
@@ -130,17 +121,11 @@ mod tests {
         bytes.extend(frame(0));
         bytes.extend(frame(70_000));
         feed(&mut inbound, &bytes[..bytes.len() - 1]).await;
-        assert_eq!(
-            inbound.take_frame().expect("fine").expect("whole").len(),
-            10
-        );
+        assert_eq!(inbound.take_frame().expect("fine").expect("whole").len(), 10);
         assert_eq!(inbound.take_frame().expect("fine").expect("whole").len(), 0);
         assert_eq!(inbound.take_frame().expect("fine"), None);
         feed(&mut inbound, &bytes[bytes.len() - 1..]).await;
-        assert_eq!(
-            inbound.take_frame().expect("fine").expect("whole"),
-            frame(70_000)[4..]
-        );
+        assert_eq!(inbound.take_frame().expect("fine").expect("whole"), frame(70_000)[4..]);
         assert!(inbound.is_empty());
     }
 
@@ -151,10 +136,7 @@ mod tests {
             assert_eq!(inbound.take_frame().expect("fine"), None);
             feed(&mut inbound, &[byte]).await;
         }
-        assert_eq!(
-            inbound.take_frame().expect("fine").expect("whole"),
-            [0u8, 1, 2][..]
-        );
+        assert_eq!(inbound.take_frame().expect("fine").expect("whole"), [0u8, 1, 2][..]);
     }
 
     #[tokio::test]
@@ -167,10 +149,7 @@ mod tests {
         }
         let mut inbound = Inbound::new(LIMIT);
         feed(&mut inbound, &(LIMIT as i32).to_be_bytes()).await;
-        assert_eq!(
-            inbound.take_frame().expect("exactly the limit is allowed"),
-            None
-        );
+        assert_eq!(inbound.take_frame().expect("exactly the limit is allowed"), None);
     }
 
     #[tokio::test]

@@ -25,11 +25,7 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         let unlimited = i32::MAX as usize;
-        ConnectionLimits {
-            total: unlimited,
-            per_ip: unlimited,
-            per_ip_overrides: BTreeMap::new(),
-        }
+        ConnectionLimits { total: unlimited, per_ip: unlimited, per_ip_overrides: BTreeMap::new() }
     }
 }
 
@@ -56,20 +52,12 @@ pub(super) struct Place {
 
 impl ConnectionQuota {
     pub(super) fn new(limits: ConnectionLimits) -> Arc<ConnectionQuota> {
-        Arc::new(ConnectionQuota {
-            limits,
-            counts: Mutex::default(),
-            freed: Notify::new(),
-        })
+        Arc::new(ConnectionQuota { limits, counts: Mutex::default(), freed: Notify::new() })
     }
 
     /// A place for a connection from `ip`, or `None` when its address has too many.
     pub(super) fn admit(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
-        let limit = *self
-            .limits
-            .per_ip_overrides
-            .get(&ip)
-            .unwrap_or(&self.limits.per_ip);
+        let limit = *self.limits.per_ip_overrides.get(&ip).unwrap_or(&self.limits.per_ip);
         let mut counts = self.counts.lock();
         let open = counts.per_ip.get(&ip).copied().unwrap_or(0);
         if open >= limit {
@@ -77,10 +65,7 @@ impl ConnectionQuota {
         }
         counts.per_ip.insert(ip, open + 1);
         counts.total += 1;
-        Some(Place {
-            quota: Arc::clone(self),
-            ip,
-        })
+        Some(Place { quota: Arc::clone(self), ip })
     }
 
     /// Whether all places are taken.
@@ -141,10 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_server_waits_until_a_place_is_given_back() {
-        let quota = ConnectionQuota::new(ConnectionLimits {
-            total: 1,
-            ..Default::default()
-        });
+        let quota = ConnectionQuota::new(ConnectionLimits { total: 1, ..Default::default() });
         let place = quota.admit(ip(1)).expect("the first");
         let waiting = tokio::spawn({
             let quota = Arc::clone(&quota);

@@ -120,18 +120,12 @@ impl BoundListeners {
                 is_protected: address.is_protected,
             });
         }
-        Ok(BoundListeners {
-            listeners,
-            settings,
-        })
+        Ok(BoundListeners { listeners, settings })
     }
 
     /// The address that a listener got.
     pub fn address(&self, listener: &str) -> Option<SocketAddr> {
-        self.listeners
-            .iter()
-            .find(|bound| &*bound.name == listener)
-            .map(|bound| bound.address)
+        self.listeners.iter().find(|bound| &*bound.name == listener).map(|bound| bound.address)
     }
 
     /// Starts to accept connections for `service`.
@@ -151,30 +145,18 @@ impl BoundListeners {
             next_id: AtomicU64::new(0),
             send_buffer_bytes: self.settings.send_buffer_bytes,
         });
-        let addresses = self
-            .listeners
-            .iter()
-            .map(|bound| (bound.name.to_string(), bound.address))
-            .collect();
+        let addresses =
+            self.listeners.iter().map(|bound| (bound.name.to_string(), bound.address)).collect();
         let acceptors = self
             .listeners
             .into_iter()
             .map(|bound| {
-                let acceptor = Acceptor {
-                    bound,
-                    server: Arc::clone(&server),
-                    stopped: stopped.clone(),
-                };
+                let acceptor =
+                    Acceptor { bound, server: Arc::clone(&server), stopped: stopped.clone() };
                 tokio::spawn(acceptor.run())
             })
             .collect();
-        NetworkServer {
-            server,
-            counters,
-            addresses,
-            acceptors,
-            stop,
-        }
+        NetworkServer { server, counters, addresses, acceptors, stop }
     }
 }
 
@@ -189,9 +171,7 @@ async fn bind_one(
         any.map(|ip| SocketAddr::new(ip, address.port)).to_vec()
     } else {
         let host = address.host.trim_start_matches('[').trim_end_matches(']');
-        tokio::net::lookup_host((host, address.port))
-            .await?
-            .collect()
+        tokio::net::lookup_host((host, address.port)).await?.collect()
     };
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for candidate in candidates {
@@ -209,11 +189,7 @@ async fn bind_one(
 }
 
 fn listen(address: SocketAddr, settings: &NetworkSettings) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     // Set before listening: connections inherit it, and their window is agreed on in the handshake.
     if let Some(bytes) = settings.receive_buffer_bytes {
@@ -246,12 +222,7 @@ impl NetworkServer {
 
     /// The connections open now, in the order in which they came.
     pub fn connections(&self) -> Vec<Arc<ConnectionInfo>> {
-        self.server
-            .connections
-            .lock()
-            .values()
-            .map(|handle| Arc::clone(&handle.info))
-            .collect()
+        self.server.connections.lock().values().map(|handle| Arc::clone(&handle.info)).collect()
     }
 
     /// Stops accepting, closes idle connections, lets requests in flight be answered for up to
@@ -263,10 +234,7 @@ impl NetworkServer {
         }
         let deadline = Instant::now() + grace;
         for acceptor in &mut self.acceptors {
-            if tokio::time::timeout_at(deadline, &mut *acceptor)
-                .await
-                .is_err()
-            {
+            if tokio::time::timeout_at(deadline, &mut *acceptor).await.is_err() {
                 acceptor.abort();
                 let _ = acceptor.await;
             }
@@ -405,15 +373,9 @@ impl Acceptor {
         });
         counters.connections_accepted.add(1);
         counters.connections_open.add(1);
-        let entry = Entry {
-            handle: Arc::clone(&handle),
-            is_protected: self.bound.is_protected,
-        };
+        let entry = Entry { handle: Arc::clone(&handle), is_protected: self.bound.is_protected };
         server.connections.lock().insert(id, entry);
-        let registration = Registration {
-            server: Arc::clone(server),
-            id,
-        };
+        let registration = Registration { server: Arc::clone(server), id };
         // A stop that came while this connection was being accepted has not seen it in the table.
         if *self.stopped.borrow() {
             handle.slot.request_stop();

@@ -70,24 +70,12 @@ impl RequestSlot {
     /// Opens the slot for the next request.
     pub(super) fn begin(self: &Arc<Self>) -> (Reply, Cancellation) {
         let mut state = self.state.lock();
-        assert!(
-            !state.in_flight,
-            "request {} is still in flight",
-            state.sequence
-        );
+        assert!(!state.in_flight, "request {} is still in flight", state.sequence);
         state.sequence += 1;
         state.in_flight = true;
         state.outcome = None;
-        let cancellation = Cancellation {
-            slot: Arc::clone(self),
-            sequence: state.sequence,
-        };
-        (
-            Reply {
-                slot: Some(Arc::clone(self)),
-            },
-            cancellation,
-        )
+        let cancellation = Cancellation { slot: Arc::clone(self), sequence: state.sequence };
+        (Reply { slot: Some(Arc::clone(self)) }, cancellation)
     }
 
     /// The outcome, if it is there; closes the slot then.
@@ -214,9 +202,7 @@ impl Drop for Reply {
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
-            .field("open", &self.slot.is_some())
-            .finish()
+        f.debug_struct("Reply").field("open", &self.slot.is_some()).finish()
     }
 }
 

@@ -92,24 +92,14 @@ async fn wait_until_writable(stream: &TcpStream, patience: Duration) -> Result<(
 
 /// One system call's worth of an answer.
 enum Step<'a> {
-    Buffers {
-        slices: Vec<IoSlice<'a>>,
-        more: bool,
-    },
-    File {
-        region: &'a Arc<dyn FileRegion>,
-        position: u64,
-        bytes: usize,
-    },
+    Buffers { slices: Vec<IoSlice<'a>>, more: bool },
+    File { region: &'a Arc<dyn FileRegion>, position: u64, bytes: usize },
 }
 
 /// A piece not wholly sent yet.
 enum Piece {
     Buffer(Bytes),
-    File {
-        region: Arc<dyn FileRegion>,
-        done: usize,
-    },
+    File { region: Arc<dyn FileRegion>, done: usize },
 }
 
 /// What is left of an answer. No piece in it is empty.
@@ -147,11 +137,7 @@ impl Queue {
             Some(Piece::File { region, done }) => {
                 let position = region.file().map_or(0, |(_, start)| start) + *done as u64;
                 let bytes = (region.len() - done).min(MAX_SENDFILE_BYTES);
-                Some(Step::File {
-                    region,
-                    position,
-                    bytes,
-                })
+                Some(Step::File { region, position, bytes })
             }
         })
     }
@@ -193,10 +179,7 @@ impl Queue {
 }
 
 fn read_whole(region: &Arc<dyn FileRegion>) -> Result<Bytes, SendError> {
-    let disk = |error| SendError::Disk {
-        region: Arc::clone(region),
-        error,
-    };
+    let disk = |error| SendError::Disk { region: Arc::clone(region), error };
     let bytes = region.read().map_err(disk)?;
     // The frame's size was computed from the region's: any other number of bytes would shift all that follows.
     if bytes.len() != region.len() {
@@ -209,21 +192,12 @@ fn read_whole(region: &Arc<dyn FileRegion>) -> Result<Bytes, SendError> {
 fn try_step(stream: &TcpStream, step: &Step<'_>) -> io::Result<usize> {
     stream.try_io(Interest::WRITABLE, || match step {
         Step::Buffers { slices, more } => {
-            let flags = if *more {
-                SendFlags::NOSIGNAL | SendFlags::MORE
-            } else {
-                SendFlags::NOSIGNAL
-            };
+            let flags =
+                if *more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
             let mut control = SendAncillaryBuffer::default();
-            Ok(retry_interrupted(|| {
-                rustix::net::sendmsg(stream, slices, &mut control, flags)
-            })?)
+            Ok(retry_interrupted(|| rustix::net::sendmsg(stream, slices, &mut control, flags))?)
         }
-        Step::File {
-            region,
-            position,
-            bytes,
-        } => {
+        Step::File { region, position, bytes } => {
             let Some((file, _)) = region.file() else {
                 return Err(io::Error::from(ErrorKind::Unsupported));
             };
@@ -251,10 +225,9 @@ fn retry_interrupted(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<u
 /// their peers and networks is the client's, the rest is the disk's.
 fn blame(step: &Step<'_>, error: io::Error) -> SendError {
     match step {
-        Step::File { region, .. } if !is_of_the_socket(&error) => SendError::Disk {
-            region: Arc::clone(region),
-            error,
-        },
+        Step::File { region, .. } if !is_of_the_socket(&error) => {
+            SendError::Disk { region: Arc::clone(region), error }
+        }
         _ => SendError::Client(error),
     }
 }

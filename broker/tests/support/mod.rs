@@ -38,9 +38,7 @@ where
 
 /// Answers heartbeats with their generation id as throttle time, so that answers can be told apart.
 pub fn echo(body: &RequestBody) -> ResponseBody {
-    let RequestBody::Heartbeat(request) = body else {
-        panic!("unexpected {:?}", body.api_key())
-    };
+    let RequestBody::Heartbeat(request) = body else { panic!("unexpected {:?}", body.api_key()) };
     ResponseBody::Heartbeat(HeartbeatResponse {
         throttle_time_ms: request.generation_id,
         ..Default::default()
@@ -49,12 +47,10 @@ pub fn echo(body: &RequestBody) -> ResponseBody {
 
 /// A service that answers every request at once.
 pub fn echoing() -> Arc<dyn RequestService> {
-    Arc::new(Service(
-        |_: RequestContext, body: RequestBody, reply: Reply| {
-            let answer = echo(&body);
-            reply.send(answer);
-        },
-    ))
+    Arc::new(Service(|_: RequestContext, body: RequestBody, reply: Reply| {
+        let answer = echo(&body);
+        reply.send(answer);
+    }))
 }
 
 /// A listener of this name on any free loopback port.
@@ -69,9 +65,8 @@ pub fn loopback(name: &str) -> ListenerAddress {
 
 /// Starts a server with one listener.
 pub async fn start(service: Arc<dyn RequestService>, settings: NetworkSettings) -> NetworkServer {
-    let bound = BoundListeners::bind(&[loopback("PLAINTEXT")], settings)
-        .await
-        .expect("a free port");
+    let bound =
+        BoundListeners::bind(&[loopback("PLAINTEXT")], settings).await.expect("a free port");
     bound.serve(service)
 }
 
@@ -117,9 +112,7 @@ impl Client {
 
     pub async fn connect_to(server: &NetworkServer, listener: &str) -> Client {
         let address = server.address(listener).expect("the listener");
-        Client {
-            stream: TcpStream::connect(address).await.expect("connected"),
-        }
+        Client { stream: TcpStream::connect(address).await.expect("connected") }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
@@ -131,10 +124,7 @@ impl Client {
         tokio::time::timeout(LONG, async {
             let size = self.stream.read_i32().await.ok()?;
             let mut frame = vec![0; size as usize];
-            self.stream
-                .read_exact(&mut frame)
-                .await
-                .expect("a whole frame");
+            self.stream.read_exact(&mut frame).await.expect("a whole frame");
             Some(frame)
         })
         .await

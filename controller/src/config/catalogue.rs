@@ -136,32 +136,19 @@ impl ConfigCatalogue {
 
     /// Panics on a malformed line: the file is part of the program and a test reads all of it.
     fn read(table: &'static str) -> ConfigCatalogue {
-        let lines = table
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let defs = lines.map(|line| {
             let def = read_line(line).unwrap_or_else(|| panic!("malformed config line: {line}"));
             (def.name, def)
         });
-        ConfigCatalogue {
-            defs: defs.collect(),
-        }
+        ConfigCatalogue { defs: defs.collect() }
     }
 }
 
 fn read_line(line: &'static str) -> Option<ConfigDef> {
     let columns: Vec<&'static str> = line.split('\t').collect();
-    let &[
-        name,
-        kind,
-        default,
-        valid,
-        importance,
-        flags,
-        scope,
-        fallbacks,
-        honoured,
-    ] = columns.as_slice()
+    let &[name, kind, default, valid, importance, flags, scope, fallbacks, honoured] =
+        columns.as_slice()
     else {
         return None;
     };
@@ -201,10 +188,7 @@ fn read_line(line: &'static str) -> Option<ConfigDef> {
 fn read_fallbacks(text: &'static str) -> Option<Vec<Fallback>> {
     let keys = text.split(',').filter(|key| !key.is_empty());
     keys.map(|key| match key.split_once('*') {
-        Some((key, factor)) => Some(Fallback {
-            key,
-            factor: factor.parse().ok()?,
-        }),
+        Some((key, factor)) => Some(Fallback { key, factor: factor.parse().ok()? }),
         None => Some(Fallback { key, factor: 1 }),
     })
     .collect()

@@ -45,10 +45,7 @@ pub struct ConfigLayers<'a> {
 impl<'a> ConfigLayers<'a> {
     /// A broker key in force.
     pub fn broker_config(&self, def: &ConfigDef) -> EffectiveConfig {
-        let own = Fallback {
-            key: def.name,
-            factor: 1,
-        };
+        let own = Fallback { key: def.name, factor: 1 };
         self.effective(def, None, &[own])
     }
 
@@ -61,9 +58,7 @@ impl<'a> ConfigLayers<'a> {
     pub fn topic_value(&self, key: &str, topic: Option<&ConfigMap>) -> Option<ConfigValue> {
         let def = ConfigCatalogue::topic().get(key)?;
         let effective = self.topic_config(def, topic).value;
-        effective
-            .and_then(|text| def.kind.parse(def.name, &text).ok())
-            .or(def.default_value())
+        effective.and_then(|text| def.kind.parse(def.name, &text).ok()).or(def.default_value())
     }
 
     fn effective(
@@ -85,16 +80,9 @@ impl<'a> ConfigLayers<'a> {
         for fallback in fallbacks {
             self.collect(fallback, &mut value, &mut synonyms);
         }
-        let source = synonyms
-            .first()
-            .map_or(ConfigSource::Default, |synonym| synonym.source);
+        let source = synonyms.first().map_or(ConfigSource::Default, |synonym| synonym.source);
         let value = value.or_else(|| def.default_text().map(str::to_owned));
-        EffectiveConfig {
-            name: def.name,
-            value,
-            source,
-            synonyms,
-        }
+        EffectiveConfig { name: def.name, value, source, synonyms }
     }
 
     /// Adds what the layers say about one broker key, in their order.
@@ -117,11 +105,7 @@ impl<'a> ConfigLayers<'a> {
                 continue;
             };
             value.get_or_insert_with(|| converted(text, fallback.factor));
-            synonyms.push(ConfigSynonym {
-                name: def.name,
-                value: Some(text.clone()),
-                source,
-            });
+            synonyms.push(ConfigSynonym { name: def.name, value: Some(text.clone()), source });
         }
         if let Some(text) = def.default_text() {
             value.get_or_insert_with(|| converted(text, fallback.factor));

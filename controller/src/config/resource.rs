@@ -69,26 +69,17 @@ pub struct ConfigResource {
 impl ConfigResource {
     /// The configs of a topic.
     pub fn topic(name: impl Into<Arc<str>>) -> Self {
-        ConfigResource {
-            kind: ConfigResourceType::Topic,
-            name: name.into(),
-        }
+        ConfigResource { kind: ConfigResourceType::Topic, name: name.into() }
     }
 
     /// The dynamic configs of one broker.
     pub fn broker(id: NodeId) -> Self {
-        ConfigResource {
-            kind: ConfigResourceType::Broker,
-            name: id.to_string().into(),
-        }
+        ConfigResource { kind: ConfigResourceType::Broker, name: id.to_string().into() }
     }
 
     /// The dynamic defaults of every broker.
     pub fn default_broker() -> Self {
-        ConfigResource {
-            kind: ConfigResourceType::Broker,
-            name: "".into(),
-        }
+        ConfigResource { kind: ConfigResourceType::Broker, name: "".into() }
     }
 }
 

@@ -22,11 +22,7 @@ pub fn validate_topic_configs(
             values.insert(key.as_str(), def.validate(text)?);
         }
     }
-    if values
-        .get("remote.storage.enable")
-        .and_then(|value| value.as_bool())
-        == Some(true)
-    {
+    if values.get("remote.storage.enable").and_then(|value| value.as_bool()) == Some(true) {
         return Err(ConfigError::Conflict(
             "Tiered Storage functionality is disabled in the broker. \
              Topic cannot be configured with remote log storage."
@@ -34,10 +30,7 @@ pub fn validate_topic_configs(
         ));
     }
     let lag = |key: &str| {
-        layers
-            .topic_value(key, Some(configs))
-            .and_then(|value| value.as_i64())
-            .unwrap_or_default()
+        layers.topic_value(key, Some(configs)).and_then(|value| value.as_i64()).unwrap_or_default()
     };
     let (min, max) = (lag("min.compaction.lag.ms"), lag("max.compaction.lag.ms"));
     if min > max {

@@ -50,11 +50,7 @@ impl ValidValues {
         if let Some((range, other)) = text.split_once(" or ") {
             let (min, max) = range_in(range)?;
             let other = other.parse().ok()?;
-            return Some(ValidValues::RangeOr {
-                min: min as i64,
-                max: max? as i64,
-                other,
-            });
+            return Some(ValidValues::RangeOr { min: min as i64, max: max? as i64, other });
         }
         if text.contains("...") {
             let (min, max) = range_in(text)?;
@@ -71,11 +67,7 @@ impl ValidValues {
         value: &ConfigValue,
     ) -> Result<(), ConfigError> {
         let refuse = |value: &str, reason: String| {
-            Err(ConfigError::Invalid {
-                key: key.to_owned(),
-                value: value.to_owned(),
-                reason,
-            })
+            Err(ConfigError::Invalid { key: key.to_owned(), value: value.to_owned(), reason })
         };
         match self {
             ValidValues::Any => Ok(()),
@@ -83,10 +75,9 @@ impl ValidValues {
                 Some(number) if number < *min => {
                     refuse(text, format!("Value must be at least {min}"))
                 }
-                Some(number) if max.is_some_and(|max| number > max) => refuse(
-                    text,
-                    format!("Value must be no more than {}", max.unwrap_or_default()),
-                ),
+                Some(number) if max.is_some_and(|max| number > max) => {
+                    refuse(text, format!("Value must be no more than {}", max.unwrap_or_default()))
+                }
                 _ => Ok(()),
             },
             ValidValues::RangeOr { min, max, other } => match value.as_i64() {
@@ -97,10 +88,9 @@ impl ValidValues {
                 ),
             },
             ValidValues::OneOf(names) => match each(value).find(|given| !names.contains(given)) {
-                Some(given) => refuse(
-                    given,
-                    format!("String must be one of: {}", names.join(", ")),
-                ),
+                Some(given) => {
+                    refuse(given, format!("String must be one of: {}", names.join(", ")))
+                }
                 None => Ok(()),
             },
             ValidValues::OneOfIgnoringCase(names) => {
@@ -109,10 +99,7 @@ impl ValidValues {
                 match each(value).find(|given| !known(given)) {
                     Some(given) => refuse(
                         given,
-                        format!(
-                            "String must be one of (case insensitive): {}",
-                            names.join(", ")
-                        ),
+                        format!("String must be one of (case insensitive): {}", names.join(", ")),
                     ),
                     None => Ok(()),
                 }
@@ -135,11 +122,7 @@ impl ValidValues {
 
 /// The elements of a list, or the one text of a string.
 fn each(value: &ConfigValue) -> impl Iterator<Item = &str> {
-    let list = value
-        .as_list()
-        .unwrap_or_default()
-        .iter()
-        .map(String::as_str);
+    let list = value.as_list().unwrap_or_default().iter().map(String::as_str);
     list.chain(value.as_str())
 }
 

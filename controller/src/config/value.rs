@@ -87,9 +87,7 @@ impl ConfigType {
                 ConfigValue::Boolean(false)
             }
             ConfigType::Boolean => {
-                return Err(refuse(
-                    "Expected value to be either true or false".to_owned(),
-                ));
+                return Err(refuse("Expected value to be either true or false".to_owned()));
             }
             ConfigType::Int => ConfigValue::Int(trimmed.parse().map_err(|_| not_a_number())?),
             ConfigType::Long => ConfigValue::Long(trimmed.parse().map_err(|_| not_a_number())?),
@@ -109,9 +107,7 @@ pub fn split_list(text: &str) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();
     }
-    text.split(',')
-        .map(|element| element.trim().to_owned())
-        .collect()
+    text.split(',').map(|element| element.trim().to_owned()).collect()
 }
 
 /// A value of its key's type.

@@ -76,10 +76,7 @@ impl ClusterImage {
         delta: &mut ImageDelta,
     ) -> Result<(), ApplyError> {
         if offset <= self.offset {
-            return Err(ApplyError::OutOfOrder {
-                have: self.offset,
-                given: offset,
-            });
+            return Err(ApplyError::OutOfOrder { have: self.offset, given: offset });
         }
         for record in records {
             self.apply(record, delta)?;
@@ -171,9 +168,8 @@ impl ClusterImage {
         let mut broker = self.expect_broker(id, BrokerEpoch(change.broker_epoch))?;
         let changed = Arc::make_mut(&mut broker);
         changed.fenced = change.fenced.unwrap_or(changed.fenced);
-        changed.in_controlled_shutdown = change
-            .in_controlled_shutdown
-            .unwrap_or(changed.in_controlled_shutdown);
+        changed.in_controlled_shutdown =
+            change.in_controlled_shutdown.unwrap_or(changed.in_controlled_shutdown);
         Arc::make_mut(&mut self.brokers).insert(id, broker);
         delta.changed_brokers.insert(id);
         Ok(())
@@ -198,18 +194,11 @@ impl ClusterImage {
     ) -> Result<(), ApplyError> {
         let id = uuid_of(&record.topic_id);
         if self.topics.contains_key(&id) || self.topic_ids.contains_key(record.name.as_str()) {
-            return Err(ApplyError::DuplicateTopic {
-                name: record.name.clone(),
-                id,
-            });
+            return Err(ApplyError::DuplicateTopic { name: record.name.clone(), id });
         }
         let name: Arc<str> = record.name.as_str().into();
         Arc::make_mut(&mut self.topic_ids).insert(Arc::clone(&name), id);
-        let topic = TopicImage {
-            name,
-            id,
-            partitions: Default::default(),
-        };
+        let topic = TopicImage { name, id, partitions: Default::default() };
         Arc::make_mut(&mut self.topics).insert(id, Arc::new(topic));
         delta.created_topics.insert(id);
         Ok(())
@@ -217,10 +206,7 @@ impl ClusterImage {
 
     fn topic_mut(&mut self, id: TopicId) -> Result<&mut TopicImage, ApplyError> {
         let topics = Arc::make_mut(&mut self.topics);
-        topics
-            .get_mut(&id)
-            .map(Arc::make_mut)
-            .ok_or(ApplyError::UnknownTopic(id))
+        topics.get_mut(&id).map(Arc::make_mut).ok_or(ApplyError::UnknownTopic(id))
     }
 
     fn apply_partition(
@@ -230,12 +216,8 @@ impl ClusterImage {
     ) -> Result<(), ApplyError> {
         let topic_id = uuid_of(&record.topic_id);
         let partition = Arc::new(PartitionImage::from_record(record));
-        self.topic_mut(topic_id)?
-            .partitions
-            .insert(record.partition, partition);
-        delta
-            .changed_partitions
-            .insert((topic_id, record.partition));
+        self.topic_mut(topic_id)?.partitions.insert(record.partition, partition);
+        delta.changed_partitions.insert((topic_id, record.partition));
         Ok(())
     }
 
@@ -261,18 +243,15 @@ impl ClusterImage {
         id: TopicId,
         delta: &mut ImageDelta,
     ) -> Result<(), ApplyError> {
-        let topic = Arc::make_mut(&mut self.topics)
-            .remove(&id)
-            .ok_or(ApplyError::UnknownTopic(id))?;
+        let topic =
+            Arc::make_mut(&mut self.topics).remove(&id).ok_or(ApplyError::UnknownTopic(id))?;
         Arc::make_mut(&mut self.topic_ids).remove(&topic.name);
         let resource = ConfigResource::topic(&*topic.name);
         if self.configs.contains_key(&resource) {
             Arc::make_mut(&mut self.configs).remove(&resource);
             delta.changed_configs.insert(resource);
         }
-        delta
-            .changed_partitions
-            .retain(|(topic_id, _)| *topic_id != id);
+        delta.changed_partitions.retain(|(topic_id, _)| *topic_id != id);
         // A topic that came and went within the delta was never there.
         if !delta.created_topics.remove(&id) {
             delta.deleted_topics.insert(id, topic);
@@ -289,10 +268,7 @@ impl ClusterImage {
             .ok()
             .and_then(ConfigResourceType::from_code)
             .ok_or(ApplyError::UnknownResourceType(record.resource_type))?;
-        let resource = ConfigResource {
-            kind,
-            name: record.resource_name.as_str().into(),
-        };
+        let resource = ConfigResource { kind, name: record.resource_name.as_str().into() };
         let all = Arc::make_mut(&mut self.configs);
         let configs = Arc::make_mut(all.entry(resource.clone()).or_default());
         match &record.value {

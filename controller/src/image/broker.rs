@@ -61,9 +61,7 @@ impl BrokerImage {
 
     /// Its endpoint under a listener name.
     pub fn listener(&self, name: &str) -> Option<&BrokerListener> {
-        self.listeners
-            .iter()
-            .find(|listener| &*listener.name == name)
+        self.listeners.iter().find(|listener| &*listener.name == name)
     }
 
     pub(super) fn from_record(record: &RegisterBroker) -> Self {
@@ -112,12 +110,7 @@ impl BrokerImage {
             rack: self.rack.as_deref().map(str::to_owned),
             fenced: self.fenced,
             in_controlled_shutdown: self.in_controlled_shutdown,
-            log_dirs: self
-                .log_dirs
-                .iter()
-                .copied()
-                .map(records::Id::from)
-                .collect(),
+            log_dirs: self.log_dirs.iter().copied().map(records::Id::from).collect(),
             features: features.collect(),
         }
     }

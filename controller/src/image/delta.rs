@@ -63,9 +63,7 @@ fn differing_keys<K: Ord + Clone, V: PartialEq>(
     before: &BTreeMap<K, V>,
     after: &BTreeMap<K, V>,
 ) -> BTreeSet<K> {
-    let changed = after
-        .iter()
-        .filter(|(key, value)| before.get(key) != Some(value));
+    let changed = after.iter().filter(|(key, value)| before.get(key) != Some(value));
     let gone = before.iter().filter(|(key, _)| !after.contains_key(key));
     changed.chain(gone).map(|(key, _)| key.clone()).collect()
 }

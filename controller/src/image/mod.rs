@@ -131,10 +131,7 @@ impl ClusterImage {
         &self,
     ) -> impl Iterator<Item = (&Arc<TopicImage>, i32, &Arc<PartitionImage>)> {
         self.topics.values().flat_map(|topic| {
-            topic
-                .partitions
-                .iter()
-                .map(move |(index, partition)| (topic, *index, partition))
+            topic.partitions.iter().map(move |(index, partition)| (topic, *index, partition))
         })
     }
 
@@ -145,9 +142,7 @@ impl ClusterImage {
 
     /// Every resource that has dynamic configs.
     pub fn config_resources(&self) -> impl Iterator<Item = (&ConfigResource, &ConfigMap)> {
-        self.configs
-            .iter()
-            .map(|(resource, configs)| (resource, &**configs))
+        self.configs.iter().map(|(resource, configs)| (resource, &**configs))
     }
 
     /// The finalized features and their levels.

@@ -12,32 +12,14 @@ impl ClusterImage {
     pub fn to_records(&self) -> Vec<MetadataRecord> {
         let mut records = Vec::new();
         if !self.cluster_id.is_empty() {
-            records.push(
-                ClusterBoot {
-                    cluster_id: self.cluster_id.to_string(),
-                }
-                .into(),
-            );
+            records.push(ClusterBoot { cluster_id: self.cluster_id.to_string() }.into());
         }
         for (name, level) in self.features.iter() {
-            records.push(
-                FeatureLevel {
-                    name: name.clone(),
-                    level: i32::from(*level),
-                }
-                .into(),
-            );
+            records.push(FeatureLevel { name: name.clone(), level: i32::from(*level) }.into());
         }
-        records.extend(
-            self.brokers
-                .values()
-                .map(|broker| broker.to_record().into()),
-        );
+        records.extend(self.brokers.values().map(|broker| broker.to_record().into()));
         for topic in self.topics.values() {
-            let record = Topic {
-                name: topic.name.to_string(),
-                topic_id: Some(topic.id.into()),
-            };
+            let record = Topic { name: topic.name.to_string(), topic_id: Some(topic.id.into()) };
             records.push(record.into());
             for (index, partition) in &topic.partitions {
                 records.push(partition.to_record(topic.id, *index).into());
@@ -56,11 +38,7 @@ impl ClusterImage {
         }
         if self.next_producer_id > ProducerId(0) {
             let next_producer_id = self.next_producer_id.get();
-            let block = ProducerIds {
-                broker_id: -1,
-                broker_epoch: -1,
-                next_producer_id,
-            };
+            let block = ProducerIds { broker_id: -1, broker_epoch: -1, next_producer_id };
             records.push(block.into());
         }
         records

@@ -34,11 +34,7 @@ fn partition() -> MetadataRecord {
 }
 
 fn topic() -> MetadataRecord {
-    Topic {
-        name: "t".into(),
-        topic_id: Some(TOPIC.into()),
-    }
-    .into()
+    Topic { name: "t".into(), topic_id: Some(TOPIC.into()) }.into()
 }
 
 fn config(value: Option<&str>) -> MetadataRecord {
@@ -54,25 +50,14 @@ fn config(value: Option<&str>) -> MetadataRecord {
 fn image_of(records: &[MetadataRecord]) -> (ClusterImage, ImageDelta) {
     let mut image = ClusterImage::default();
     let mut delta = ImageDelta::default();
-    image
-        .apply_batch(Offset(1), LeaderEpoch(1), records, &mut delta)
-        .unwrap();
+    image.apply_batch(Offset(1), LeaderEpoch(1), records, &mut delta).unwrap();
     (image, delta)
 }
 
 fn full_image() -> ClusterImage {
-    let feature = FeatureLevel {
-        name: "metadata.version".into(),
-        level: 30,
-    };
-    let block = ProducerIds {
-        broker_id: 1,
-        broker_epoch: 1,
-        next_producer_id: 2000,
-    };
-    let boot = ClusterBoot {
-        cluster_id: "c".into(),
-    };
+    let feature = FeatureLevel { name: "metadata.version".into(), level: 30 };
+    let block = ProducerIds { broker_id: 1, broker_epoch: 1, next_producer_id: 2000 };
+    let boot = ClusterBoot { cluster_id: "c".into() };
     let records = [
         boot.into(),
         feature.into(),
@@ -106,22 +91,13 @@ fn every_change_bumps_the_partition_epoch_and_an_election_the_leader_epoch_i10()
     image.apply(&shrink.into(), &mut delta).unwrap();
     let after = image.partition(TOPIC, 0).unwrap();
     assert_eq!(after.isr, [NodeId(1)]);
-    assert_eq!(
-        (after.leader_epoch, after.partition_epoch),
-        (LeaderEpoch(0), PartitionEpoch(1))
-    );
+    assert_eq!((after.leader_epoch, after.partition_epoch), (LeaderEpoch(0), PartitionEpoch(1)));
 
-    let same_leader = PartitionChange {
-        topic_id: Some(TOPIC.into()),
-        leader: Some(1),
-        ..Default::default()
-    };
+    let same_leader =
+        PartitionChange { topic_id: Some(TOPIC.into()), leader: Some(1), ..Default::default() };
     image.apply(&same_leader.into(), &mut delta).unwrap();
     let after = image.partition(TOPIC, 0).unwrap();
-    assert_eq!(
-        (after.leader_epoch, after.partition_epoch),
-        (LeaderEpoch(1), PartitionEpoch(2))
-    );
+    assert_eq!((after.leader_epoch, after.partition_epoch), (LeaderEpoch(1), PartitionEpoch(2)));
     assert!(delta.changed_partitions.contains(&(TOPIC, 0)));
 }
 
@@ -129,9 +105,7 @@ fn every_change_bumps_the_partition_epoch_and_an_election_the_leader_epoch_i10()
 fn a_clone_does_not_see_later_records() {
     let image = full_image();
     let mut later = image.clone();
-    let remove = RemoveTopic {
-        topic_id: Some(TOPIC.into()),
-    };
+    let remove = RemoveTopic { topic_id: Some(TOPIC.into()) };
     let mut delta = ImageDelta::default();
     later.apply(&remove.into(), &mut delta).unwrap();
     assert!(image.topic(TOPIC).is_some() && later.topic(TOPIC).is_none());
@@ -139,10 +113,7 @@ fn a_clone_does_not_see_later_records() {
     // The topic's configs go with it.
     assert_eq!(later.configs(&ConfigResource::topic("t")), None);
     assert!(delta.changed_configs.contains(&ConfigResource::topic("t")));
-    assert_eq!(
-        delta.deleted_topics.keys().copied().collect::<Vec<_>>(),
-        [TOPIC]
-    );
+    assert_eq!(delta.deleted_topics.keys().copied().collect::<Vec<_>>(), [TOPIC]);
 }
 
 #[test]
@@ -150,19 +121,8 @@ fn a_topic_recreated_under_its_name_is_another_topic_i01() {
     let mut image = full_image();
     let mut delta = ImageDelta::default();
     let other = Uuid([8; 16]);
-    image
-        .apply(
-            &RemoveTopic {
-                topic_id: Some(TOPIC.into()),
-            }
-            .into(),
-            &mut delta,
-        )
-        .unwrap();
-    let again = Topic {
-        name: "t".into(),
-        topic_id: Some(other.into()),
-    };
+    image.apply(&RemoveTopic { topic_id: Some(TOPIC.into()) }.into(), &mut delta).unwrap();
+    let again = Topic { name: "t".into(), topic_id: Some(other.into()) };
     image.apply(&again.into(), &mut delta).unwrap();
     assert_eq!(image.topic_id("t"), Some(other));
     assert!(delta.deleted_topics.contains_key(&TOPIC) && delta.created_topics.contains(&other));
@@ -173,17 +133,10 @@ fn the_difference_of_two_images_names_what_the_records_named() {
     let before = full_image();
     let mut after = before.clone();
     let mut delta = ImageDelta::default();
-    let unfence = BrokerChange {
-        broker_id: 2,
-        broker_epoch: 1,
-        fenced: Some(false),
-        ..Default::default()
-    };
-    let election = PartitionChange {
-        topic_id: Some(TOPIC.into()),
-        leader: Some(2),
-        ..Default::default()
-    };
+    let unfence =
+        BrokerChange { broker_id: 2, broker_epoch: 1, fenced: Some(false), ..Default::default() };
+    let election =
+        PartitionChange { topic_id: Some(TOPIC.into()), leader: Some(2), ..Default::default() };
     for record in [unfence.into(), election.into(), config(None)] {
         after.apply(&record, &mut delta).unwrap();
     }
@@ -198,53 +151,21 @@ fn records_that_contradict_the_image_are_errors() {
     let unknown = Uuid([9; 16]);
     let cases: Vec<(MetadataRecord, ApplyError)> = vec![
         (MetadataRecord { kind: None }, ApplyError::UnknownKind),
+        (topic(), ApplyError::DuplicateTopic { name: "t".into(), id: TOPIC }),
+        (RemoveTopic { topic_id: Some(unknown.into()) }.into(), ApplyError::UnknownTopic(unknown)),
         (
-            topic(),
-            ApplyError::DuplicateTopic {
-                name: "t".into(),
-                id: TOPIC,
-            },
+            PartitionChange { topic_id: Some(TOPIC.into()), partition: 5, ..Default::default() }
+                .into(),
+            ApplyError::UnknownPartition { topic: TOPIC, partition: 5 },
         ),
         (
-            RemoveTopic {
-                topic_id: Some(unknown.into()),
-            }
-            .into(),
-            ApplyError::UnknownTopic(unknown),
-        ),
-        (
-            PartitionChange {
-                topic_id: Some(TOPIC.into()),
-                partition: 5,
-                ..Default::default()
-            }
-            .into(),
-            ApplyError::UnknownPartition {
-                topic: TOPIC,
-                partition: 5,
-            },
-        ),
-        (
-            UnregisterBroker {
-                broker_id: 1,
-                broker_epoch: 9,
-            }
-            .into(),
-            ApplyError::UnknownBroker {
-                broker: NodeId(1),
-                epoch: 9.into(),
-            },
+            UnregisterBroker { broker_id: 1, broker_epoch: 9 }.into(),
+            ApplyError::UnknownBroker { broker: NodeId(1), epoch: 9.into() },
         ),
     ];
     for (record, error) in cases {
         assert_eq!(image.apply(&record, &mut delta), Err(error));
     }
     let again = image.apply_batch(Offset(1), LeaderEpoch(1), &[], &mut delta);
-    assert_eq!(
-        again,
-        Err(ApplyError::OutOfOrder {
-            have: Offset(1),
-            given: Offset(1)
-        })
-    );
+    assert_eq!(again, Err(ApplyError::OutOfOrder { have: Offset(1), given: Offset(1) }));
 }

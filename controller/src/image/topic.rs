@@ -85,9 +85,7 @@ impl PartitionImage {
     /// The log directory assigned to the replica on `node`; zero when unassigned or no replica.
     pub fn directory_of(&self, node: NodeId) -> Uuid {
         let position = self.replicas.iter().position(|replica| *replica == node);
-        position
-            .and_then(|at| self.directories.get(at).copied())
-            .unwrap_or(Uuid::ZERO)
+        position.and_then(|at| self.directories.get(at).copied()).unwrap_or(Uuid::ZERO)
     }
 
     pub(super) fn from_record(record: &Partition) -> Self {
@@ -110,12 +108,7 @@ impl PartitionImage {
             topic_id: Some(topic_id.into()),
             partition,
             replicas: records::raw_nodes(&self.replicas),
-            directories: self
-                .directories
-                .iter()
-                .copied()
-                .map(records::Id::from)
-                .collect(),
+            directories: self.directories.iter().copied().map(records::Id::from).collect(),
             isr: records::raw_nodes(&self.isr),
             adding_replicas: records::raw_nodes(&self.adding_replicas),
             removing_replicas: records::raw_nodes(&self.removing_replicas),
@@ -153,11 +146,7 @@ impl PartitionImage {
 
 /// Anything but 1 is the ordinary state: records are ours, and a third state does not exist.
 fn recovery_state(code: i32) -> LeaderRecoveryState {
-    if code == 1 {
-        LeaderRecoveryState::Recovering
-    } else {
-        LeaderRecoveryState::Recovered
-    }
+    if code == 1 { LeaderRecoveryState::Recovering } else { LeaderRecoveryState::Recovered }
 }
 
 /// One topic.

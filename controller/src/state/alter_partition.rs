@@ -25,10 +25,7 @@ impl ControllerState {
         let leader = match self.check_broker_epoch(request.broker_id, request.broker_epoch) {
             Ok(leader) => leader,
             Err(error) => {
-                return AlterPartitionResponse {
-                    error_code: error.code(),
-                    ..Default::default()
-                };
+                return AlterPartitionResponse { error_code: error.code(), ..Default::default() };
             }
         };
         let mut topics = Vec::with_capacity(request.topics.len());
@@ -42,16 +39,9 @@ impl ControllerState {
                     ..Default::default()
                 }));
             }
-            topics.push(TopicData {
-                topic_id: topic.topic_id,
-                partitions,
-                ..Default::default()
-            });
+            topics.push(TopicData { topic_id: topic.topic_id, partitions, ..Default::default() });
         }
-        AlterPartitionResponse {
-            topics,
-            ..Default::default()
-        }
+        AlterPartitionResponse { topics, ..Default::default() }
     }
 
     fn alter_partition(
@@ -62,25 +52,13 @@ impl ControllerState {
         wanted: &Wanted,
     ) -> Result<PartitionData, ErrorCode> {
         let index = wanted.partition_index;
-        let topic = self
-            .image
-            .topic(topic_id)
-            .ok_or(ErrorCode::UnknownTopicId)?;
-        let partition = topic
-            .partitions
-            .get(&index)
-            .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let topic = self.image.topic(topic_id).ok_or(ErrorCode::UnknownTopicId)?;
+        let partition = topic.partitions.get(&index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let members: Vec<Member> = if api_version >= 3 {
             let members = wanted.new_isr_with_epochs.iter();
-            members
-                .map(|member| (member.broker_id.into(), member.broker_epoch.into()))
-                .collect()
+            members.map(|member| (member.broker_id.into(), member.broker_epoch.into())).collect()
         } else {
-            wanted
-                .new_isr
-                .iter()
-                .map(|id| (NodeId(*id), BrokerEpoch::NONE))
-                .collect()
+            wanted.new_isr.iter().map(|id| (NodeId(*id), BrokerEpoch::NONE)).collect()
         };
         let recovery = self.validate(sender, partition, wanted, &members)?;
         self.elect(topic_id, index, Some(Election::Online), |builder| {

@@ -29,14 +29,10 @@ impl ControllerState {
         now: Now,
     ) -> BrokerRegistrationResponse {
         match self.register(request, now.monotonic) {
-            Ok(broker_epoch) => BrokerRegistrationResponse {
-                broker_epoch,
-                ..Default::default()
-            },
-            Err(error) => BrokerRegistrationResponse {
-                error_code: error.code(),
-                ..Default::default()
-            },
+            Ok(broker_epoch) => BrokerRegistrationResponse { broker_epoch, ..Default::default() },
+            Err(error) => {
+                BrokerRegistrationResponse { error_code: error.code(), ..Default::default() }
+            }
         }
     }
 
@@ -54,9 +50,7 @@ impl ControllerState {
         let id = NodeId(request.broker_id);
         self.check_features(request)?;
         let existing = self.image.broker(id).cloned();
-        let same = existing
-            .as_ref()
-            .filter(|old| old.incarnation_id == request.incarnation_id);
+        let same = existing.as_ref().filter(|old| old.incarnation_id == request.incarnation_id);
         if let Some(old) = &existing
             && same.is_none()
             && !old.in_controlled_shutdown
@@ -91,16 +85,9 @@ impl ControllerState {
     fn check_features(&self, request: &BrokerRegistrationRequest) -> Result<(), ErrorCode> {
         let fits = request.features.iter().all(|feature| {
             let range = feature.min_supported_version..=feature.max_supported_version;
-            self.image
-                .features()
-                .get(&feature.name)
-                .is_none_or(|level| range.contains(level))
+            self.image.features().get(&feature.name).is_none_or(|level| range.contains(level))
         });
-        if fits {
-            Ok(())
-        } else {
-            Err(ErrorCode::UnsupportedVersion)
-        }
+        if fits { Ok(()) } else { Err(ErrorCode::UnsupportedVersion) }
     }
 
     pub(super) fn on_broker_heartbeat(
@@ -111,14 +98,10 @@ impl ControllerState {
         let id = match self.check_broker_epoch(request.broker_id, request.broker_epoch) {
             Ok(id) => id,
             Err(error) => {
-                return BrokerHeartbeatResponse {
-                    error_code: error.code(),
-                    ..Default::default()
-                };
+                return BrokerHeartbeatResponse { error_code: error.code(), ..Default::default() };
             }
         };
-        self.contacts
-            .touch(id, request.broker_epoch.into(), now.monotonic);
+        self.contacts.touch(id, request.broker_epoch.into(), now.monotonic);
         let current = self.broker_state(id);
         let next = self.next_broker_state(id, current, request);
         if next != current {
@@ -128,18 +111,14 @@ impl ControllerState {
                 BrokerControlState::Fenced | BrokerControlState::ShutdownNow => self.fence(id),
             }
         }
-        self.contacts
-            .set_metadata_offset(id, Offset(request.current_metadata_offset));
+        self.contacts.set_metadata_offset(id, Offset(request.current_metadata_offset));
         if next == BrokerControlState::ShutdownNow {
             // This process is gone; the next one need not wait for a session to end.
             self.contacts.forget(id);
         }
         BrokerHeartbeatResponse {
             is_caught_up: request.current_metadata_offset >= request.broker_epoch,
-            is_fenced: matches!(
-                next,
-                BrokerControlState::Fenced | BrokerControlState::ShutdownNow
-            ),
+            is_fenced: matches!(next, BrokerControlState::Fenced | BrokerControlState::ShutdownNow),
             should_shut_down: next == BrokerControlState::ShutdownNow,
             ..Default::default()
         }
@@ -177,36 +156,20 @@ impl ControllerState {
             Unfenced => Unfenced,
             ControlledShutdown if self.leads_any(id) => ControlledShutdown,
             ControlledShutdown | ShutdownNow => {
-                let needed = self
-                    .contacts
-                    .shutdown_offset(id)
-                    .unwrap_or(self.image.offset());
+                let needed = self.contacts.shutdown_offset(id).unwrap_or(self.image.offset());
                 let lowest = self.contacts.lowest_active_offset(&self.image);
-                if lowest.is_none_or(|lowest| needed <= lowest) {
-                    ShutdownNow
-                } else {
-                    current
-                }
+                if lowest.is_none_or(|lowest| needed <= lowest) { ShutdownNow } else { current }
             }
         }
     }
 
     fn leads_any(&self, id: NodeId) -> bool {
-        self.image
-            .partitions()
-            .any(|(_, _, partition)| partition.leader == id)
+        self.image.partitions().any(|(_, _, partition)| partition.leader == id)
     }
 
     fn broker_change(&self, id: NodeId) -> BrokerChange {
-        let epoch = self
-            .image
-            .broker(id)
-            .map_or(-1, |broker| broker.epoch.get());
-        BrokerChange {
-            broker_id: id.get(),
-            broker_epoch: epoch,
-            ..Default::default()
-        }
+        let epoch = self.image.broker(id).map_or(-1, |broker| broker.epoch.get());
+        BrokerChange { broker_id: id.get(), broker_epoch: epoch, ..Default::default() }
     }
 
     /// Fences a broker: first it leaves the ISRs and loses its leaderships, then it is marked.
@@ -216,26 +179,17 @@ impl ControllerState {
             return;
         }
         self.remove_from_isrs(id);
-        self.decide(BrokerChange {
-            fenced: Some(true),
-            ..self.broker_change(id)
-        });
+        self.decide(BrokerChange { fenced: Some(true), ..self.broker_change(id) });
     }
 
     fn unfence(&mut self, id: NodeId) {
-        self.decide(BrokerChange {
-            fenced: Some(false),
-            ..self.broker_change(id)
-        });
+        self.decide(BrokerChange { fenced: Some(false), ..self.broker_change(id) });
         self.elect_for_leaderless_partitions();
     }
 
     fn begin_controlled_shutdown(&mut self, id: NodeId) {
         self.contacts.begin_shutdown(id, self.next_offset);
-        self.decide(BrokerChange {
-            in_controlled_shutdown: Some(true),
-            ..self.broker_change(id)
-        });
+        self.decide(BrokerChange { in_controlled_shutdown: Some(true), ..self.broker_change(id) });
         self.remove_from_isrs(id);
     }
 
@@ -260,10 +214,7 @@ impl ControllerState {
         };
         self.remove_from_isrs(id);
         self.contacts.forget(id);
-        self.decide(UnregisterBroker {
-            broker_id: id.get(),
-            broker_epoch: broker.epoch.get(),
-        });
+        self.decide(UnregisterBroker { broker_id: id.get(), broker_epoch: broker.epoch.get() });
         UnregisterBrokerResponse::default()
     }
 }

@@ -13,6 +13,7 @@ use protocol::messages::{
 use protocol::types::NodeId;
 use replication::time::Instant;
 
+use super::repeats::repeated;
 use super::{ApiError, ControllerState, code_and_message};
 use crate::config::{
     ConfigCatalogue, ConfigResource, ConfigResourceType, ConfigScope, ConfigType, split_list,
@@ -53,19 +54,14 @@ impl ControllerState {
         let resources = &request.resources;
         let responses = self.deciding(request.validate_only, |state| {
             let mut responses = Vec::with_capacity(resources.len());
+            let names = resources.iter().map(|r| (r.resource_type, r.resource_name.as_str()));
+            let repeated = repeated(names);
             for resource in resources {
                 let key = (resource.resource_type, resource.resource_name.as_str());
-                let repeated = resources
-                    .iter()
-                    .filter(|r| (r.resource_type, r.resource_name.as_str()) == key);
-                let outcome = once(repeated.count()).and_then(|()| {
+                let outcome = once(repeated.contains(&key)).and_then(|()| {
                     let target = state.config_resource(key.0, key.1)?;
                     let steps = resource.configs.iter().map(|config| {
-                        (
-                            config.name.as_str(),
-                            config.config_operation,
-                            config.value.as_deref(),
-                        )
+                        (config.name.as_str(), config.config_operation, config.value.as_deref())
                     });
                     let changes = state.incremental_changes(&target, steps)?;
                     state.change_configs(&target, changes)
@@ -81,10 +77,7 @@ impl ControllerState {
             }
             responses
         });
-        IncrementalAlterConfigsResponse {
-            responses,
-            ..Default::default()
-        }
+        IncrementalAlterConfigsResponse { responses, ..Default::default() }
     }
 
     pub(super) fn on_alter_configs(
@@ -94,12 +87,11 @@ impl ControllerState {
         let resources = &request.resources;
         let responses = self.deciding(request.validate_only, |state| {
             let mut responses = Vec::with_capacity(resources.len());
+            let names = resources.iter().map(|r| (r.resource_type, r.resource_name.as_str()));
+            let repeated = repeated(names);
             for resource in resources {
                 let key = (resource.resource_type, resource.resource_name.as_str());
-                let repeated = resources
-                    .iter()
-                    .filter(|r| (r.resource_type, r.resource_name.as_str()) == key);
-                let outcome = once(repeated.count()).and_then(|()| {
+                let outcome = once(repeated.contains(&key)).and_then(|()| {
                     let target = state.config_resource(key.0, key.1)?;
                     let given = resource
                         .configs
@@ -107,12 +99,7 @@ impl ControllerState {
                         .map(|config| (config.name.as_str(), 0, config.value.as_deref()));
                     let mut changes = state.incremental_changes(&target, given)?;
                     // What the request leaves out is removed.
-                    for key in state
-                        .image
-                        .configs(&target)
-                        .into_iter()
-                        .flat_map(ConfigMap::keys)
-                    {
+                    for key in state.image.configs(&target).into_iter().flat_map(ConfigMap::keys) {
                         changes.entry(key.clone()).or_insert(None);
                     }
                     state.change_configs(&target, changes)
@@ -128,10 +115,7 @@ impl ControllerState {
             }
             responses
         });
-        AlterConfigsResponse {
-            responses,
-            ..Default::default()
-        }
+        AlterConfigsResponse { responses, ..Default::default() }
     }
 
     /// The resource a request names, if it exists.
@@ -160,15 +144,10 @@ impl ControllerState {
             }
             ConfigResourceType::Topic | ConfigResourceType::Broker => {}
             other => {
-                return Err(invalid(format!(
-                    "Configs of resource type {other} are not served."
-                )));
+                return Err(invalid(format!("Configs of resource type {other} are not served.")));
             }
         }
-        Ok(ConfigResource {
-            kind,
-            name: name.into(),
-        })
+        Ok(ConfigResource { kind, name: name.into() })
     }
 
     fn incremental_changes<'a>(
@@ -211,28 +190,16 @@ impl ControllerState {
             ConfigResourceType::Topic => ConfigCatalogue::topic(),
             _ => ConfigCatalogue::broker(),
         };
-        let def = catalogue
-            .get(key)
-            .filter(|def| def.kind == ConfigType::List);
+        let def = catalogue.get(key).filter(|def| def.kind == ConfigType::List);
         let Some(def) = def else {
-            let name = if operation == Operation::Append {
-                "APPEND"
-            } else {
-                "SUBTRACT"
-            };
+            let name = if operation == Operation::Append { "APPEND" } else { "SUBTRACT" };
             return Err(ApiError::new(
                 ErrorCode::InvalidConfig,
                 format!("Can't {name} to key {key} because its type is not LIST."),
             ));
         };
-        let current = self
-            .image
-            .configs(resource)
-            .and_then(|configs| configs.get(key));
-        let current = current
-            .map(String::as_str)
-            .or(def.default_text())
-            .unwrap_or_default();
+        let current = self.image.configs(resource).and_then(|configs| configs.get(key));
+        let current = current.map(String::as_str).or(def.default_text()).unwrap_or_default();
         let mut elements = split_list(current);
         for given in split_list(value) {
             match operation {
@@ -283,8 +250,8 @@ impl ControllerState {
     }
 }
 
-fn once(times: usize) -> Result<(), ApiError> {
-    if times > 1 {
+fn once(is_repeated: bool) -> Result<(), ApiError> {
+    if is_repeated {
         let text = "Each resource must appear at most once.";
         return Err(ApiError::new(ErrorCode::InvalidRequest, text));
     }
@@ -297,16 +264,13 @@ fn validate_broker_changes(resource: &ConfigResource, changes: &Changes) -> Resu
     let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
     let catalogue = ConfigCatalogue::broker();
     let keys_where = |is_wrong: &dyn Fn(ConfigScope) -> bool| {
-        let wrong = changes
-            .keys()
-            .filter(|key| catalogue.get(key).is_some_and(|def| is_wrong(def.scope)));
+        let wrong =
+            changes.keys().filter(|key| catalogue.get(key).is_some_and(|def| is_wrong(def.scope)));
         wrong.map(String::as_str).collect::<Vec<_>>().join(", ")
     };
     let fixed = keys_where(&|scope| scope == ConfigScope::Static);
     if !fixed.is_empty() {
-        return Err(invalid(format!(
-            "Cannot update these configs dynamically: [{fixed}]"
-        )));
+        return Err(invalid(format!("Cannot update these configs dynamically: [{fixed}]")));
     }
     let single = keys_where(&|scope| scope == ConfigScope::Broker);
     if resource.name.is_empty() && !single.is_empty() {
@@ -316,8 +280,7 @@ fn validate_broker_changes(resource: &ConfigResource, changes: &Changes) -> Resu
     }
     for (key, value) in changes {
         if let (Some(def), Some(value)) = (catalogue.get(key), value) {
-            def.validate(value)
-                .map_err(|error| invalid(error.to_string()))?;
+            def.validate(value).map_err(|error| invalid(error.to_string()))?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use protocol::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
 use protocol::types::NodeId;
 
+use super::repeats::repeated;
 use super::{ApiError, ControllerState, code_and_message};
 
 /// More partitions for one topic in one request are refused.
@@ -18,16 +19,10 @@ impl ControllerState {
     ) -> CreatePartitionsResponse {
         let results = self.deciding(request.validate_only, |state| {
             let mut results = Vec::with_capacity(request.topics.len());
+            let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
             for topic in &request.topics {
-                let same_name = request
-                    .topics
-                    .iter()
-                    .filter(|other| other.name == topic.name);
-                let outcome = if same_name.count() > 1 {
-                    Err(ApiError::new(
-                        ErrorCode::InvalidRequest,
-                        "Duplicate topic name.",
-                    ))
+                let outcome = if repeated.contains(topic.name.as_str()) {
+                    Err(ApiError::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
                 } else {
                     state.create_partitions(topic)
                 };
@@ -41,10 +36,7 @@ impl ControllerState {
             }
             results
         });
-        CreatePartitionsResponse {
-            results,
-            ..Default::default()
-        }
+        CreatePartitionsResponse { results, ..Default::default() }
     }
 
     fn create_partitions(&mut self, wanted: &CreatePartitionsTopic) -> Result<(), ApiError> {
@@ -67,9 +59,7 @@ impl ControllerState {
         }
         let additional = count - existing;
         if additional > MAX_NEW_PARTITIONS {
-            return invalid(format!(
-                "{additional} new partitions are too many for one request."
-            ));
+            return invalid(format!("{additional} new partitions are too many for one request."));
         }
         let first = topic.partitions.values().next();
         let replication_factor = first.map_or(1, |partition| partition.replicas.len());
@@ -98,9 +88,7 @@ impl ControllerState {
             None => self.place(additional, replication_factor)?,
         };
         for (at, replicas) in assignments.into_iter().enumerate() {
-            let record = self
-                .new_partition(replicas)
-                .to_record(topic.id, (existing + at) as i32);
+            let record = self.new_partition(replicas).to_record(topic.id, (existing + at) as i32);
             self.decide(record);
         }
         Ok(())

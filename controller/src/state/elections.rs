@@ -80,11 +80,7 @@ impl ControllerState {
     }
 
     fn election_of(&self, topic: TopicId) -> Election {
-        if self.is_unclean_election_enabled(topic) {
-            Election::Unclean
-        } else {
-            Election::Online
-        }
+        if self.is_unclean_election_enabled(topic) { Election::Unclean } else { Election::Online }
     }
 
     /// `unclean.leader.election.enable` in force for a topic.
@@ -94,9 +90,7 @@ impl ControllerState {
         };
         let own = self.image.configs(&ConfigResource::topic(Arc::clone(name)));
         let layers = self.config_layers();
-        let value = layers
-            .borrow()
-            .topic_value("unclean.leader.election.enable", own);
+        let value = layers.borrow().topic_value("unclean.leader.election.enable", own);
         value.and_then(|value| value.as_bool()).unwrap_or(false)
     }
 
@@ -118,25 +112,18 @@ impl ControllerState {
         };
         let results = match &request.topic_partitions {
             Some(topics) => {
-                let wanted = topics
-                    .iter()
-                    .map(|topic| (topic.topic.clone(), topic.partitions.clone()));
+                let wanted =
+                    topics.iter().map(|topic| (topic.topic.clone(), topic.partitions.clone()));
                 self.elect_each(wanted.collect(), election, false)
             }
             None => {
                 let all = self.image.topics_by_name().map(|topic| {
-                    (
-                        topic.name.to_string(),
-                        topic.partitions.keys().copied().collect(),
-                    )
+                    (topic.name.to_string(), topic.partitions.keys().copied().collect())
                 });
                 self.elect_each(all.collect(), election, true)
             }
         };
-        ElectLeadersResponse {
-            replica_election_results: results,
-            ..Default::default()
-        }
+        ElectLeadersResponse { replica_election_results: results, ..Default::default() }
     }
 
     /// With `omit_unneeded`, partitions that need no election are left out of the answer (C04).
@@ -162,11 +149,7 @@ impl ControllerState {
                     ..Default::default()
                 });
             }
-            results.push(ReplicaElectionResult {
-                topic,
-                partition_result,
-                ..Default::default()
-            });
+            results.push(ReplicaElectionResult { topic, partition_result, ..Default::default() });
         }
         results
     }

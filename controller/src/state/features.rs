@@ -18,18 +18,10 @@ impl ControllerState {
         let updates = &request.feature_updates;
         let outcomes: Vec<(String, Result<(), ApiError>)> = updates
             .iter()
-            .map(|update| {
-                (
-                    update.feature.clone(),
-                    self.check_feature(api_version, update),
-                )
-            })
+            .map(|update| (update.feature.clone(), self.check_feature(api_version, update)))
             .collect();
         let failed = outcomes.iter().find_map(|(name, outcome)| {
-            outcome
-                .as_ref()
-                .err()
-                .map(|error| (name.clone(), error.clone()))
+            outcome.as_ref().err().map(|error| (name.clone(), error.clone()))
         });
         if let Some((name, error)) = failed {
             let reason = error.message.unwrap_or_default();
@@ -45,32 +37,16 @@ impl ControllerState {
         self.deciding(request.validate_only, |state| {
             for update in updates {
                 let level = i32::from(update.max_version_level);
-                let current = state
-                    .image
-                    .features()
-                    .get(&update.feature)
-                    .copied()
-                    .unwrap_or(0);
+                let current = state.image.features().get(&update.feature).copied().unwrap_or(0);
                 if i32::from(current) != level {
-                    state.decide(FeatureLevel {
-                        name: update.feature.clone(),
-                        level,
-                    });
+                    state.decide(FeatureLevel { name: update.feature.clone(), level });
                 }
             }
         });
-        let results =
-            updates
-                .iter()
-                .filter(|_| api_version <= 1)
-                .map(|update| UpdatableFeatureResult {
-                    feature: update.feature.clone(),
-                    ..Default::default()
-                });
-        UpdateFeaturesResponse {
-            results: results.collect(),
-            ..Default::default()
-        }
+        let results = updates.iter().filter(|_| api_version <= 1).map(|update| {
+            UpdatableFeatureResult { feature: update.feature.clone(), ..Default::default() }
+        });
+        UpdateFeaturesResponse { results: results.collect(), ..Default::default() }
     }
 
     fn check_feature(&self, api_version: i16, update: &FeatureUpdateKey) -> Result<(), ApiError> {
@@ -80,11 +56,7 @@ impl ControllerState {
             let text = format!("Invalid update version {level} for feature {name}. {reason}");
             Err(ApiError::new(ErrorCode::InvalidUpdateVersion, text))
         };
-        let known = self
-            .config
-            .features
-            .iter()
-            .find(|feature| feature.name == *name);
+        let known = self.config.features.iter().find(|feature| feature.name == *name);
         let Some(known) = known else {
             return invalid("The controller does not support the given feature.".to_owned());
         };

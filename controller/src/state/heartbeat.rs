@@ -28,33 +28,23 @@ pub(super) struct Contacts {
 
 impl Contacts {
     pub fn new(image: &ClusterImage, session_timeout: Duration, now: Instant) -> Self {
-        let unfenced = image
-            .brokers()
-            .filter(|broker| !broker.fenced)
-            .map(|broker| {
-                let contact = Contact {
-                    epoch: broker.epoch,
-                    last: now,
-                    metadata_offset: Offset::NONE,
-                    // Not earlier than the shutdown's own batch, which is all the rule needs.
-                    shutdown_offset: broker.in_controlled_shutdown.then_some(image.offset()),
-                };
-                (broker.id, contact)
-            });
-        Contacts {
-            session_timeout,
-            by_broker: unfenced.collect(),
-        }
+        let unfenced = image.brokers().filter(|broker| !broker.fenced).map(|broker| {
+            let contact = Contact {
+                epoch: broker.epoch,
+                last: now,
+                metadata_offset: Offset::NONE,
+                // Not earlier than the shutdown's own batch, which is all the rule needs.
+                shutdown_offset: broker.in_controlled_shutdown.then_some(image.offset()),
+            };
+            (broker.id, contact)
+        });
+        Contacts { session_timeout, by_broker: unfenced.collect() }
     }
 
     /// A broker registered or sent a heartbeat. A late heartbeat counts as well as any (C01).
     pub fn touch(&mut self, broker: NodeId, epoch: BrokerEpoch, now: Instant) {
-        let contact = Contact {
-            epoch,
-            last: now,
-            metadata_offset: Offset::NONE,
-            shutdown_offset: None,
-        };
+        let contact =
+            Contact { epoch, last: now, metadata_offset: Offset::NONE, shutdown_offset: None };
         let known = self.by_broker.entry(broker).or_insert(contact.clone());
         if known.epoch == epoch {
             known.last = now;
@@ -84,9 +74,7 @@ impl Contacts {
     }
 
     pub fn shutdown_offset(&self, broker: NodeId) -> Option<Offset> {
-        self.by_broker
-            .get(&broker)
-            .and_then(|contact| contact.shutdown_offset)
+        self.by_broker.get(&broker).and_then(|contact| contact.shutdown_offset)
     }
 
     pub fn forget(&mut self, broker: NodeId) {
@@ -106,12 +94,7 @@ impl Contacts {
             !broker.fenced && !self.has_valid_session(broker.id, broker.epoch, now)
         });
         silent.map(|broker| broker.id).min_by_key(|id| {
-            (
-                self.by_broker
-                    .get(id)
-                    .map_or(Instant::ZERO, |contact| contact.last),
-                *id,
-            )
+            (self.by_broker.get(id).map_or(Instant::ZERO, |contact| contact.last), *id)
         })
     }
 

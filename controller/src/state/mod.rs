@@ -19,6 +19,7 @@ mod heartbeat;
 mod partition_change;
 mod producer_ids;
 mod reassignment;
+mod repeats;
 mod settings;
 mod topics;
 
@@ -60,19 +61,13 @@ struct ApiError {
 
 impl ApiError {
     fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        ApiError {
-            code,
-            message: Some(message.into()),
-        }
+        ApiError { code, message: Some(message.into()) }
     }
 }
 
 impl From<ErrorCode> for ApiError {
     fn from(code: ErrorCode) -> Self {
-        ApiError {
-            code,
-            message: None,
-        }
+        ApiError { code, message: None }
     }
 }
 
@@ -185,10 +180,7 @@ impl ControllerState {
             }
             .into(),
         };
-        Decision {
-            records: self.take_batch(),
-            response,
-        }
+        Decision { records: self.take_batch(), response }
     }
 
     /// What time alone decides: at most one silent broker is fenced per pass (C01), leaders return to
@@ -226,16 +218,11 @@ impl ControllerState {
     }
 
     fn boot(&mut self) {
-        self.decide(ClusterBoot {
-            cluster_id: self.config.cluster_id.clone(),
-        });
+        self.decide(ClusterBoot { cluster_id: self.config.cluster_id.clone() });
         for feature in self.config.features.clone() {
             if feature.initial_level > 0 {
                 let level = i32::from(feature.initial_level);
-                self.decide(FeatureLevel {
-                    name: feature.name,
-                    level,
-                });
+                self.decide(FeatureLevel { name: feature.name, level });
             }
         }
     }
@@ -284,16 +271,8 @@ impl ControllerState {
     /// The config layers under a topic's own configs.
     fn config_layers(&self) -> Layers {
         Layers {
-            broker: self
-                .image
-                .configs
-                .get(&ConfigResource::broker(self.config.node_id))
-                .cloned(),
-            default: self
-                .image
-                .configs
-                .get(&ConfigResource::default_broker())
-                .cloned(),
+            broker: self.image.configs.get(&ConfigResource::broker(self.config.node_id)).cloned(),
+            default: self.image.configs.get(&ConfigResource::default_broker()).cloned(),
             properties: self.config.properties.clone(),
         }
     }

@@ -72,11 +72,8 @@ impl<'a> PartitionChangeBuilder<'a> {
         let unchanged = change.clone();
         self.complete_reassignment();
         self.elect(image, &mut change);
-        let drops_replicas = self
-            .partition
-            .replicas
-            .iter()
-            .any(|replica| !self.target_replicas.contains(replica));
+        let drops_replicas =
+            self.partition.replicas.iter().any(|replica| !self.target_replicas.contains(replica));
         if change.leader.is_none() && drops_replicas {
             change.leader = Some(self.partition.leader.get());
         }
@@ -100,9 +97,7 @@ impl<'a> PartitionChangeBuilder<'a> {
         let stays = |node: &NodeId| !self.target_removing.contains(node);
         let replicas: Vec<NodeId> = self.target_replicas.iter().copied().filter(stays).collect();
         let is_complete = !replicas.is_empty()
-            && replicas
-                .iter()
-                .all(|replica| self.target_isr.contains(replica));
+            && replicas.iter().all(|replica| self.target_isr.contains(replica));
         if is_complete {
             self.target_isr.retain(|node| replicas.contains(node));
             self.target_replicas = replicas;
@@ -156,9 +151,7 @@ impl<'a> PartitionChangeBuilder<'a> {
                     default_directory(image, *replica)
                 }
             });
-            change.directories = Some(IdList {
-                ids: directories.map(Id::from).collect(),
-            });
+            change.directories = Some(IdList { ids: directories.map(Id::from).collect() });
         }
         if self.target_adding != partition.adding_replicas {
             change.adding_replicas = Some(NodeList::of(&self.target_adding));

@@ -135,9 +135,7 @@ impl ControllerState {
         let would_lose = isr.is_empty();
         // Without any of the ISR, only an unclean election among the old replicas could go back.
         let could_elect = self.is_unclean_election_enabled(topic)
-            && replicas
-                .iter()
-                .any(|replica| self.image.is_active(*replica));
+            && replicas.iter().any(|replica| self.image.is_active(*replica));
         if replicas.is_empty() || would_lose && !could_elect {
             return Err(ApiError::new(
                 ErrorCode::InvalidReplicaAssignment,
@@ -147,11 +145,7 @@ impl ControllerState {
                 ),
             ));
         }
-        let election = if would_lose {
-            Election::Unclean
-        } else {
-            Election::Online
-        };
+        let election = if would_lose { Election::Unclean } else { Election::Online };
         self.elect(topic, index, Some(election), |builder| {
             builder.target_isr = isr;
             builder.target_replicas = replicas;
@@ -178,10 +172,7 @@ impl ControllerState {
                 })
                 .collect(),
         };
-        ListPartitionReassignmentsResponse {
-            topics,
-            ..Default::default()
-        }
+        ListPartitionReassignmentsResponse { topics, ..Default::default() }
     }
 }
 
@@ -211,9 +202,5 @@ fn ongoing(
 }
 
 fn without(nodes: &[NodeId], dropped: &[NodeId]) -> Vec<NodeId> {
-    nodes
-        .iter()
-        .copied()
-        .filter(|node| !dropped.contains(node))
-        .collect()
+    nodes.iter().copied().filter(|node| !dropped.contains(node)).collect()
 }

@@ -60,16 +60,8 @@ impl ControllerConfig {
         seed: u64,
         properties: &BTreeMap<String, String>,
     ) -> Result<Self, ConfigError> {
-        let number = |key| {
-            value_of(properties, key)?
-                .as_i64()
-                .ok_or_else(|| missing(key))
-        };
-        let flag = |key| {
-            value_of(properties, key)?
-                .as_bool()
-                .ok_or_else(|| missing(key))
-        };
+        let number = |key| value_of(properties, key)?.as_i64().ok_or_else(|| missing(key));
+        let flag = |key| value_of(properties, key)?.as_bool().ok_or_else(|| missing(key));
         let millis = |key| Ok(Duration::from_millis(number(key)?.max(0) as u64));
         Ok(ControllerConfig {
             cluster_id: cluster_id.to_owned(),
@@ -101,9 +93,7 @@ fn missing(key: &str) -> ConfigError {
 }
 
 fn value_of(properties: &BTreeMap<String, String>, key: &str) -> Result<ConfigValue, ConfigError> {
-    let def = ConfigCatalogue::broker()
-        .get(key)
-        .ok_or_else(|| missing(key))?;
+    let def = ConfigCatalogue::broker().get(key).ok_or_else(|| missing(key))?;
     match properties.get(key) {
         Some(text) => def.validate(text),
         None => def.default_value().ok_or_else(|| missing(key)),
@@ -119,12 +109,7 @@ pub fn default_features() -> Vec<FeatureSupport> {
         initial_level,
     };
     vec![
-        feature(
-            "metadata.version",
-            METADATA_VERSION_MIN,
-            METADATA_VERSION,
-            METADATA_VERSION,
-        ),
+        feature("metadata.version", METADATA_VERSION_MIN, METADATA_VERSION, METADATA_VERSION),
         feature("eligible.leader.replicas.version", 0, 0, 0),
     ]
 }

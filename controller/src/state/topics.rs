@@ -13,6 +13,7 @@ use protocol::types::{NodeId, TopicId, Uuid};
 use rand::Rng;
 
 use super::partition_change::default_directory;
+use super::repeats::repeated;
 use super::{ApiError, ControllerState};
 use crate::config::{ConfigCatalogue, ConfigResourceType, validate_topic_configs};
 use crate::image::{ConfigMap, PartitionImage};
@@ -34,18 +35,10 @@ impl ControllerState {
         let topics = self.deciding(request.validate_only, |state| {
             let is_excessive = state.partitions_wanted(request) > MAX_PARTITIONS_PER_REQUEST;
             let mut results = Vec::with_capacity(request.topics.len());
+            let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
             for topic in &request.topics {
-                let is_repeated = request
-                    .topics
-                    .iter()
-                    .filter(|other| other.name == topic.name)
-                    .count()
-                    > 1;
-                let outcome = if is_repeated {
-                    Err(ApiError::new(
-                        ErrorCode::InvalidRequest,
-                        "Duplicate topic name.",
-                    ))
+                let outcome = if repeated.contains(topic.name.as_str()) {
+                    Err(ApiError::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
                 } else if is_excessive {
                     Err(ApiError::new(
                         ErrorCode::PolicyViolation,
@@ -67,10 +60,7 @@ impl ControllerState {
                 ..Default::default()
             },
         });
-        CreateTopicsResponse {
-            topics: topics.collect(),
-            ..Default::default()
-        }
+        CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
     }
 
     fn partitions_wanted(&self, request: &CreateTopicsRequest) -> i64 {
@@ -97,10 +87,7 @@ impl ControllerState {
         let topic_id = self.draw_topic_id();
         let replication_factor = assignments.first().map_or(0, Vec::len) as i16;
         let num_partitions = assignments.len() as i32;
-        self.decide(Topic {
-            name: topic.name.clone(),
-            topic_id: Some(topic_id.into()),
-        });
+        self.decide(Topic { name: topic.name.clone(), topic_id: Some(topic_id.into()) });
         for (key, value) in &configs {
             self.decide(Config {
                 resource_type: i32::from(ConfigResourceType::Topic.code()),
@@ -145,9 +132,7 @@ impl ControllerState {
             let unified = name.replace('.', "_");
             let mut existing = self.image.topics_by_name().map(|topic| &*topic.name);
             if let Some(other) = existing.find(|other| other.replace('.', "_") == unified) {
-                return invalid(format!(
-                    "Topic '{name}' collides with existing topic: {other}"
-                ));
+                return invalid(format!("Topic '{name}' collides with existing topic: {other}"));
             }
         }
         Ok(())
@@ -197,10 +182,7 @@ impl ControllerState {
             -1 => self.config.default_replication_factor,
             given => given,
         };
-        self.place(
-            partitions.max(0) as usize,
-            replication_factor.max(0) as usize,
-        )
+        self.place(partitions.max(0) as usize, replication_factor.max(0) as usize)
     }
 
     /// Places new partitions on the brokers that are not shutting down.
@@ -209,10 +191,7 @@ impl ControllerState {
         partitions: usize,
         replication_factor: usize,
     ) -> Result<Vec<Vec<NodeId>>, ApiError> {
-        let usable = self
-            .image
-            .brokers()
-            .filter(|broker| !broker.in_controlled_shutdown);
+        let usable = self.image.brokers().filter(|broker| !broker.in_controlled_shutdown);
         let brokers: Vec<UsableBroker> = usable
             .map(|broker| UsableBroker {
                 id: broker.id,
@@ -259,7 +238,7 @@ impl ControllerState {
         }
         if by_index.keys().copied().ne(0..by_index.len() as i32) {
             return Err(bad(
-                "partitions should be a consecutive 0-based integer sequence".to_owned(),
+                "partitions should be a consecutive 0-based integer sequence".to_owned()
             ));
         }
         Ok(by_index.into_values().collect())
@@ -274,7 +253,7 @@ impl ControllerState {
         let bad = |text: String| Err(ApiError::new(ErrorCode::InvalidReplicaAssignment, text));
         if replicas.is_empty() {
             return bad(
-                "The manual partition assignment includes an empty replica list.".to_owned(),
+                "The manual partition assignment includes an empty replica list.".to_owned()
             );
         }
         for (at, replica) in replicas.iter().enumerate() {
@@ -310,10 +289,7 @@ impl ControllerState {
         replicas: &[NodeId],
         index: i32,
     ) -> Result<(), ApiError> {
-        if replicas
-            .iter()
-            .any(|replica| self.image.is_active(*replica))
-        {
+        if replicas.iter().any(|replica| self.image.is_active(*replica)) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -327,14 +303,9 @@ impl ControllerState {
 
     /// A partition at its beginning: the active replicas are in the ISR, the first of them leads.
     pub(super) fn new_partition(&self, replicas: Vec<NodeId>) -> PartitionImage {
-        let active = replicas
-            .iter()
-            .copied()
-            .filter(|replica| self.image.is_active(*replica));
+        let active = replicas.iter().copied().filter(|replica| self.image.is_active(*replica));
         let isr: Vec<NodeId> = active.collect();
-        let directories = replicas
-            .iter()
-            .map(|replica| default_directory(&self.image, *replica));
+        let directories = replicas.iter().map(|replica| default_directory(&self.image, *replica));
         PartitionImage {
             leader: isr.first().copied().unwrap_or(NodeId::NONE),
             directories: directories.collect(),
@@ -384,38 +355,27 @@ impl ControllerState {
         request: &DeleteTopicsRequest,
     ) -> DeleteTopicsResponse {
         let wanted: Vec<(Option<String>, TopicId)> = if api_version >= 6 {
-            request
-                .topics
-                .iter()
-                .map(|topic| (topic.name.clone(), topic.topic_id))
-                .collect()
+            request.topics.iter().map(|topic| (topic.name.clone(), topic.topic_id)).collect()
         } else {
-            request
-                .topic_names
-                .iter()
-                .map(|name| (Some(name.clone()), Uuid::ZERO))
-                .collect()
+            request.topic_names.iter().map(|name| (Some(name.clone()), Uuid::ZERO)).collect()
         };
         let mut responses = Vec::with_capacity(wanted.len());
+        let repeated_names = repeated(wanted.iter().filter_map(|(name, _)| name.as_deref()));
+        let ids = wanted.iter().map(|(_, id)| *id);
+        let repeated_ids = repeated(ids.filter(|id| !id.is_zero()));
         for (name, id) in &wanted {
-            let is_repeated = |(other_name, other_id): &&(Option<String>, TopicId)| {
-                (name.is_some() && other_name == name) || (!id.is_zero() && other_id == id)
-            };
-            let outcome = if wanted.iter().filter(is_repeated).count() > 1 {
+            let is_repeated = name.as_deref().is_some_and(|name| repeated_names.contains(name))
+                || repeated_ids.contains(id);
+            let outcome = if is_repeated {
                 let what = if name.is_some() { "name" } else { "id" };
-                Err(ApiError::new(
-                    ErrorCode::InvalidRequest,
-                    format!("Duplicate topic {what}."),
-                ))
+                Err(ApiError::new(ErrorCode::InvalidRequest, format!("Duplicate topic {what}.")))
             } else {
                 self.delete_topic(api_version, name.as_deref(), *id)
             };
             responses.push(match outcome {
-                Ok((name, topic_id)) => DeletableTopicResult {
-                    name: Some(name),
-                    topic_id,
-                    ..Default::default()
-                },
+                Ok((name, topic_id)) => {
+                    DeletableTopicResult { name: Some(name), topic_id, ..Default::default() }
+                }
                 Err(error) => DeletableTopicResult {
                     name: name.clone(),
                     topic_id: *id,
@@ -425,10 +385,7 @@ impl ControllerState {
                 },
             });
         }
-        DeleteTopicsResponse {
-            responses,
-            ..Default::default()
-        }
+        DeleteTopicsResponse { responses, ..Default::default() }
     }
 
     fn delete_topic(
@@ -451,20 +408,11 @@ impl ControllerState {
             None if id.is_zero() => {
                 return invalid("Neither topic name nor id were specified.");
             }
-            Some(name) => self
-                .image
-                .topic_id(name)
-                .ok_or(ErrorCode::UnknownTopicOrPartition)?,
+            Some(name) => self.image.topic_id(name).ok_or(ErrorCode::UnknownTopicOrPartition)?,
             None => id,
         };
-        let name = self
-            .image
-            .topic_name(id)
-            .ok_or(ErrorCode::UnknownTopicId)?
-            .to_string();
-        self.decide(RemoveTopic {
-            topic_id: Some(id.into()),
-        });
+        let name = self.image.topic_name(id).ok_or(ErrorCode::UnknownTopicId)?.to_string();
+        self.decide(RemoveTopic { topic_id: Some(id.into()) });
         Ok((name, id))
     }
 }

@@ -29,17 +29,11 @@ pub fn at(ms: u64) -> Instant {
 }
 
 pub fn tip(partition: i32) -> TopicIdPartition {
-    TopicIdPartition {
-        topic_id: TOPIC,
-        topic_partition: TopicPartition::new("t", partition),
-    }
+    TopicIdPartition { topic_id: TOPIC, topic_partition: TopicPartition::new("t", partition) }
 }
 
 pub fn assignment(partition: i32, epoch: i32) -> FollowAssignment {
-    FollowAssignment {
-        partition: tip(partition),
-        leader_epoch: LeaderEpoch(epoch),
-    }
+    FollowAssignment { partition: tip(partition), leader_epoch: LeaderEpoch(epoch) }
 }
 
 /// (first offset, last offset, epoch).
@@ -114,10 +108,7 @@ pub struct Replicas {
 
 impl Replicas {
     pub fn with(logs: Vec<Log>) -> Replicas {
-        Replicas {
-            logs: Mutex::new(logs),
-            ..Default::default()
-        }
+        Replicas { logs: Mutex::new(logs), ..Default::default() }
     }
 
     pub fn log_of(&self, partition: usize) -> Log {
@@ -184,12 +175,7 @@ impl ReplicaAccess for Replicas {
         self.note(format!("start at {offset}"));
         let offset = offset.get();
         self.on(partition, |log| {
-            *log = Log {
-                start: offset,
-                end: offset,
-                high_watermark: offset,
-                ..Default::default()
-            };
+            *log = Log { start: offset, end: offset, high_watermark: offset, ..Default::default() };
         });
         Ok(())
     }
@@ -218,23 +204,14 @@ impl ReplicaAccess for Replicas {
                 log.end = batch.1 + 1;
                 log.batches.push(batch);
             }
-            log.high_watermark = data
-                .high_watermark
-                .get()
-                .min(log.end)
-                .max(log.high_watermark);
-            log.start = log
-                .start
-                .max(data.log_start_offset.get().min(log.high_watermark));
+            log.high_watermark = data.high_watermark.get().min(log.end).max(log.high_watermark);
+            log.start = log.start.max(data.log_start_offset.get().min(log.high_watermark));
         });
         self.log(partition)
     }
 
     fn on_partition_failed(&self, partition: &TopicIdPartition, failure: &PartitionFailure) {
-        self.note(format!(
-            "failed {}: {failure}",
-            partition.topic_partition.partition
-        ));
+        self.note(format!("failed {}: {failure}", partition.topic_partition.partition));
     }
 }
 
@@ -246,13 +223,7 @@ pub struct Leader {
 
 impl Leader {
     pub fn new(epoch: i32, logs: Vec<Log>) -> Leader {
-        let logs = logs
-            .into_iter()
-            .map(|log| Log {
-                opened: Some(epoch),
-                ..log
-            })
-            .collect();
+        let logs = logs.into_iter().map(|log| Log { opened: Some(epoch), ..log }).collect();
         Leader { epoch, logs }
     }
 
@@ -270,18 +241,11 @@ impl Leader {
             .iter()
             .map(|topic| FetchableTopicResponse {
                 topic_id: topic.topic_id,
-                partitions: topic
-                    .partitions
-                    .iter()
-                    .map(|asked| self.partition(asked))
-                    .collect(),
+                partitions: topic.partitions.iter().map(|asked| self.partition(asked)).collect(),
                 ..Default::default()
             })
             .collect();
-        FetchResponse {
-            responses,
-            ..Default::default()
-        }
+        FetchResponse { responses, ..Default::default() }
     }
 
     fn partition(&self, asked: &FetchPartition) -> PartitionData {
@@ -317,12 +281,8 @@ impl Leader {
         if asked.fetch_offset > log.end {
             return error_data(asked.partition, 1);
         }
-        let batches: Vec<Batch> = log
-            .batches
-            .iter()
-            .filter(|batch| batch.1 >= asked.fetch_offset)
-            .copied()
-            .collect();
+        let batches: Vec<Batch> =
+            log.batches.iter().filter(|batch| batch.1 >= asked.fetch_offset).copied().collect();
         data.records = Some(Records::Bytes(encode(&batches)));
         data
     }
@@ -333,16 +293,8 @@ impl Leader {
                 let log = &self.logs[partition.partition_index as usize];
                 ListOffsetsPartitionResponse {
                     partition_index: partition.partition_index,
-                    error_code: if partition.current_leader_epoch < self.epoch {
-                        74
-                    } else {
-                        0
-                    },
-                    offset: if partition.timestamp == -1 {
-                        log.end
-                    } else {
-                        log.start
-                    },
+                    error_code: if partition.current_leader_epoch < self.epoch { 74 } else { 0 },
+                    offset: if partition.timestamp == -1 { log.end } else { log.start },
                     ..Default::default()
                 }
             };
@@ -355,10 +307,7 @@ impl Leader {
                 ..Default::default()
             })
             .collect();
-        ListOffsetsResponse {
-            topics,
-            ..Default::default()
-        }
+        ListOffsetsResponse { topics, ..Default::default() }
     }
 }
 
@@ -391,9 +340,7 @@ pub fn poll_fetch(core: &mut FetcherCore, replicas: &Replicas, now: Instant) -> 
 /// (partition, fetch offset, last fetched epoch) of all partitions of a request.
 pub fn asked(request: &FetchRequest) -> Vec<(i32, i64, i32)> {
     let partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
-    partitions
-        .map(|p| (p.partition, p.fetch_offset, p.last_fetched_epoch))
-        .collect()
+    partitions.map(|p| (p.partition, p.fetch_offset, p.last_fetched_epoch)).collect()
 }
 
 /// One round trip.

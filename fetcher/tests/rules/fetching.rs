@@ -10,20 +10,11 @@ use protocol::messages::FetchResponse;
 
 #[test]
 fn a_request_says_who_fetches_what_and_how_far_it_is() {
-    let replicas = Replicas::with(vec![Log {
-        start: 2,
-        ..Log::of(&[(3, 7)])
-    }]);
+    let replicas = Replicas::with(vec![Log { start: 2, ..Log::of(&[(3, 7)]) }]);
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 4)], at(0));
     let request = poll_fetch(&mut core, &replicas, at(0));
-    assert_eq!(
-        (
-            request.replica_state.replica_id,
-            request.replica_state.replica_epoch
-        ),
-        (2, 5)
-    );
+    assert_eq!((request.replica_state.replica_id, request.replica_state.replica_epoch), (2, 5));
     assert_eq!((request.max_wait_ms, request.min_bytes), (500, 1));
     assert_eq!(request.max_bytes, 10 * 1024 * 1024);
     assert_eq!((request.session_id, request.session_epoch), (0, 0));
@@ -31,16 +22,9 @@ fn a_request_says_who_fetches_what_and_how_far_it_is() {
     assert_eq!(topic.topic_id, TOPIC);
     let partition = &topic.partitions[0];
     assert_eq!((partition.fetch_offset, partition.log_start_offset), (7, 2));
-    assert_eq!(
-        (partition.current_leader_epoch, partition.last_fetched_epoch),
-        (4, 3)
-    );
+    assert_eq!((partition.current_leader_epoch, partition.last_fetched_epoch), (4, 3));
     assert_eq!(partition.partition_max_bytes, 1024 * 1024);
-    assert_eq!(
-        poll(&mut core, &replicas, at(9999)),
-        None,
-        "one request at a time"
-    );
+    assert_eq!(poll(&mut core, &replicas, at(9999)), None, "one request at a time");
 }
 
 #[test]
@@ -50,34 +34,20 @@ fn an_idle_session_sends_empty_requests_and_then_only_what_moved() {
     core.add_partitions(&replicas, [assignment(0, 0), assignment(1, 0)], at(0));
     let mut leader = Leader::new(0, vec![Log::default(), Log::default()]);
     let first = poll_fetch(&mut core, &replicas, at(0));
-    let opened = FetchResponse {
-        session_id: 33,
-        ..leader.fetch(&first)
-    };
+    let opened = FetchResponse { session_id: 33, ..leader.fetch(&first) };
     core.on_response(&replicas, FetcherResponse::Fetch(opened), at(0));
     let idle = poll_fetch(&mut core, &replicas, at(0));
-    assert_eq!(
-        (idle.session_id, idle.session_epoch, idle.topics.len()),
-        (33, 1, 0)
-    );
+    assert_eq!((idle.session_id, idle.session_epoch, idle.topics.len()), (33, 1, 0));
 
-    leader.logs[1] = Log {
-        high_watermark: 2,
-        ..Log::of(&[(0, 2)])
-    };
+    leader.logs[1] = Log { high_watermark: 2, ..Log::of(&[(0, 2)]) };
     let mut news = leader.fetch(&first);
     news.session_id = 33;
-    news.responses[0]
-        .partitions
-        .retain(|data| data.partition_index == 1);
+    news.responses[0].partitions.retain(|data| data.partition_index == 1);
     core.on_response(&replicas, FetcherResponse::Fetch(news), at(0));
     assert_eq!(replicas.log_of(1).end, 2);
     let next = poll_fetch(&mut core, &replicas, at(0));
     assert_eq!((next.session_epoch, asked(&next)), (2, vec![(1, 2, 0)]));
-    let empty = FetchResponse {
-        session_id: 33,
-        ..Default::default()
-    };
+    let empty = FetchResponse { session_id: 33, ..Default::default() };
     core.on_response(&replicas, FetcherResponse::Fetch(empty), at(0));
     core.remove_partitions([&tip(0)]);
     let last = poll_fetch(&mut core, &replicas, at(0));
@@ -91,23 +61,14 @@ fn a_log_start_that_retention_moved_is_told_to_the_leader() {
     core.add_partitions(&replicas, [assignment(0, 0)], at(0));
     let leader = Leader::new(0, vec![Log::of(&[(0, 5)])]);
     let first = poll_fetch(&mut core, &replicas, at(0));
-    let opened = FetchResponse {
-        session_id: 33,
-        ..leader.fetch(&first)
-    };
+    let opened = FetchResponse { session_id: 33, ..leader.fetch(&first) };
     core.on_response(&replicas, FetcherResponse::Fetch(opened), at(0));
     replicas.logs.lock().unwrap()[0].start = 3;
     let told = (0..3).any(|_| {
         let request = poll_fetch(&mut core, &replicas, at(0));
-        let empty = FetchResponse {
-            session_id: 33,
-            ..Default::default()
-        };
+        let empty = FetchResponse { session_id: 33, ..Default::default() };
         core.on_response(&replicas, FetcherResponse::Fetch(empty), at(0));
-        request
-            .topics
-            .iter()
-            .any(|topic| topic.partitions[0].log_start_offset == 3)
+        request.topics.iter().any(|topic| topic.partitions[0].log_start_offset == 3)
     });
     assert!(told);
 }
@@ -142,9 +103,7 @@ fn t10_a_log_that_moved_under_the_fetcher_is_read_again() {
     let replicas = Replicas::with(vec![Log::default()]);
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 0)], at(0));
-    let moved = ReplicaError::UnexpectedOffset {
-        log_end_offset: protocol::Offset(2),
-    };
+    let moved = ReplicaError::UnexpectedOffset { log_end_offset: protocol::Offset(2) };
     *replicas.next_error.lock().unwrap() = Some(moved);
     replicas.logs.lock().unwrap()[0] = Log::of(&[(0, 2)]);
     round(&mut core, &replicas, &leader, at(0));
@@ -167,11 +126,7 @@ fn retriable_errors_back_off_and_leave_the_others_alone() {
         assert_eq!(replicas.log_of(1).end, 1, "error {error}");
         let next = poll_fetch(&mut core, &replicas, at(1));
         assert_eq!(asked(&next), [(1, 1, 0)], "error {error}");
-        core.on_response(
-            &replicas,
-            FetcherResponse::Fetch(leader.fetch(&next)),
-            at(1),
-        );
+        core.on_response(&replicas, FetcherResponse::Fetch(leader.fetch(&next)), at(1));
         let later = poll_fetch(&mut core, &replicas, at(1000));
         assert!(asked(&later).contains(&(0, 0, -1)), "error {error}");
     }
@@ -201,20 +156,13 @@ fn a_lost_session_is_opened_again_at_once_and_a_refusing_leader_after_a_pause() 
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 0)], at(0));
     let top = |error_code: i16| {
-        FetcherResponse::Fetch(FetchResponse {
-            error_code,
-            ..Default::default()
-        })
+        FetcherResponse::Fetch(FetchResponse { error_code, ..Default::default() })
     };
     poll_fetch(&mut core, &replicas, at(0));
     core.on_response(&replicas, top(70), at(0));
     assert_eq!(poll_fetch(&mut core, &replicas, at(0)).session_epoch, 0);
     core.on_response(&replicas, top(71), at(0));
-    assert_eq!(
-        poll(&mut core, &replicas, at(0)),
-        None,
-        "twice in a row is not at once"
-    );
+    assert_eq!(poll(&mut core, &replicas, at(0)), None, "twice in a row is not at once");
     assert_eq!(core.next_wakeup(at(0)), Some(at(1000)));
     poll_fetch(&mut core, &replicas, at(1000));
     core.on_response(&replicas, answer(error_data(0, 6)), at(1000));
@@ -231,10 +179,7 @@ fn a_failed_request_backs_off_and_the_next_one_is_full() {
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 0)], at(0));
     let first = poll_fetch(&mut core, &replicas, at(0));
-    let opened = FetchResponse {
-        session_id: 33,
-        ..leader.fetch(&first)
-    };
+    let opened = FetchResponse { session_id: 33, ..leader.fetch(&first) };
     core.on_response(&replicas, FetcherResponse::Fetch(opened), at(0));
     poll_fetch(&mut core, &replicas, at(0));
     core.on_request_failed(at(0));

@@ -69,31 +69,17 @@ async fn serve(listener: TcpListener, leader: Leader, connections: Arc<AtomicUsi
 async fn the_loop_reconnects_and_copies_the_leaders_log() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let leader_log = Log {
-        high_watermark: 9,
-        ..Log::of(&[(0, 9)])
-    };
+    let leader_log = Log { high_watermark: 9, ..Log::of(&[(0, 9)]) };
     let expected = leader_log.batches.clone();
     let connections = Arc::new(AtomicUsize::new(0));
-    let server = tokio::spawn(serve(
-        listener,
-        Leader::new(0, vec![leader_log]),
-        connections.clone(),
-    ));
+    let server =
+        tokio::spawn(serve(listener, Leader::new(0, vec![leader_log]), connections.clone()));
 
     let mut core = core();
     core.set_backoff(Duration::from_millis(5));
     let replicas = Arc::new(Replicas::with(vec![Log::default()]));
-    let surroundings = Arc::new(Surroundings {
-        port,
-        start: std::time::Instant::now(),
-    });
-    let fetcher = Fetcher::new(
-        core,
-        replicas.clone(),
-        surroundings,
-        ConnectionConfig::default(),
-    );
+    let surroundings = Arc::new(Surroundings { port, start: std::time::Instant::now() });
+    let fetcher = Fetcher::new(core, replicas.clone(), surroundings, ConnectionConfig::default());
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(fetcher.clone().run(stopped));
     fetcher.add_partitions([assignment(0, 0)]);
@@ -103,19 +89,11 @@ async fn the_loop_reconnects_and_copies_the_leaders_log() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), copied)
-        .await
-        .expect("the log is copied");
-    assert!(
-        connections.load(Ordering::SeqCst) >= 2,
-        "the first connection was cut"
-    );
+    tokio::time::timeout(Duration::from_secs(20), copied).await.expect("the log is copied");
+    assert!(connections.load(Ordering::SeqCst) >= 2, "the first connection was cut");
     assert_eq!(fetcher.inspect(|core| core.len()), 1);
     assert_eq!(fetcher.remove_partitions([&tip(0)]).len(), 1);
     stop.send(true).unwrap();
-    tokio::time::timeout(Duration::from_secs(20), running)
-        .await
-        .expect("it stops")
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("it stops").unwrap();
     server.abort();
 }

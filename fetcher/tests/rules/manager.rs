@@ -6,32 +6,19 @@ use fetcher::{FetcherKey, FetcherManager, Follow};
 use protocol::{LeaderEpoch, NodeId, TopicPartition};
 
 fn follow(partition: i32, leader: i32, epoch: i32) -> Follow {
-    Follow {
-        partition: tip(partition),
-        leader: NodeId(leader),
-        leader_epoch: LeaderEpoch(epoch),
-    }
+    Follow { partition: tip(partition), leader: NodeId(leader), leader_epoch: LeaderEpoch(epoch) }
 }
 
 fn place(leader: i32, fetcher_id: u32) -> FetcherKey {
-    FetcherKey {
-        leader: NodeId(leader),
-        fetcher_id,
-    }
+    FetcherKey { leader: NodeId(leader), fetcher_id }
 }
 
 #[test]
 fn the_hash_is_javas() {
     // "t".hashCode() = 116, "topic".hashCode() = 110546223.
-    assert_eq!(
-        fetcher_id(&TopicPartition::new("t", 0), 1000),
-        (116 * 31) % 1000
-    );
+    assert_eq!(fetcher_id(&TopicPartition::new("t", 0), 1000), (116 * 31) % 1000);
     let mixed = 110_546_223i32.wrapping_mul(31).wrapping_add(3);
-    assert_eq!(
-        fetcher_id(&TopicPartition::new("topic", 3), 7),
-        mixed.unsigned_abs() % 7
-    );
+    assert_eq!(fetcher_id(&TopicPartition::new("topic", 3), 7), mixed.unsigned_abs() % 7);
     assert_eq!(fetcher_id(&TopicPartition::new("t", 9), 1), 0);
 }
 
@@ -42,11 +29,7 @@ fn i12_a_partition_leaves_its_old_fetcher_before_it_enters_the_new_one() {
     assert!(plan.removals.is_empty());
     assert_eq!(plan.additions[&place(1, 0)].len(), 2);
     assert_eq!(plan.additions[&place(1, 1)].len(), 1);
-    assert!(
-        manager
-            .follow([follow(0, 1, 0), follow(1, 3, -1)])
-            .is_empty()
-    );
+    assert!(manager.follow([follow(0, 1, 0), follow(1, 3, -1)]).is_empty());
 
     let plan = manager.follow([follow(1, 3, 1)]);
     assert_eq!(plan.removals[&place(1, 1)], [tip(1)]);

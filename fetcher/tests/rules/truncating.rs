@@ -41,10 +41,7 @@ fn t04_a_chain_of_forks_is_cut_epoch_by_epoch() {
     let follower = Log::of(&[(1, 10), (3, 2), (5, 2), (7, 2)]);
     let (fetches, replicas) = converge(follower, &leader);
     assert_eq!(fetches, [(16, 7), (14, 5), (12, 3), (10, 1)]);
-    assert_eq!(
-        replicas.take_calls()[..3],
-        ["truncate 14", "truncate 12", "truncate 10"]
-    );
+    assert_eq!(replicas.take_calls()[..3], ["truncate 14", "truncate 12", "truncate 10"]);
 }
 
 #[test]
@@ -52,10 +49,7 @@ fn t02_records_of_the_same_epoch_beyond_the_leaders_are_cut() {
     let mut leader_log = Log::of(&[(1, 1), (2, 2)]);
     leader_log.high_watermark = 3;
     let leader = Leader::new(2, vec![leader_log]);
-    let follower = Log {
-        high_watermark: 2,
-        ..Log::of(&[(1, 2)])
-    };
+    let follower = Log { high_watermark: 2, ..Log::of(&[(1, 2)]) };
     let (fetches, replicas) = converge(follower, &leader);
     assert_eq!(fetches, [(2, 1), (1, 1)]);
     assert_eq!(replicas.log_of(0).high_watermark, 3);
@@ -77,11 +71,7 @@ fn t07_a_higher_epoch_starts_over_even_with_the_same_leader() {
     core.add_partitions(&replicas, [assignment(0, 7)], at(0));
     let leader5 = Leader::new(5, vec![Log::of(&[(5, 20)])]);
     core.on_response(&replicas, leader5.answer(&stale), at(0));
-    assert_eq!(
-        replicas.log_of(0).end,
-        13,
-        "the answer of epoch 5 is not for epoch 7"
-    );
+    assert_eq!(replicas.log_of(0).end, 13, "the answer of epoch 5 is not for epoch 7");
 
     let leader7 = Leader::new(7, vec![Log::of(&[(5, 10), (6, 2)])]);
     for _ in 0..2 {
@@ -89,24 +79,14 @@ fn t07_a_higher_epoch_starts_over_even_with_the_same_leader() {
     }
     assert_eq!(replicas.log_of(0).batches, leader7.logs[0].batches);
     core.add_partitions(&replicas, [assignment(0, 6)], at(0));
-    assert_eq!(
-        core.partition(&tip(0)).unwrap().leader_epoch,
-        LeaderEpoch(7),
-        "old news"
-    );
+    assert_eq!(core.partition(&tip(0)).unwrap().leader_epoch, LeaderEpoch(7), "old news");
 }
 
 #[test]
 fn t08_a_diverging_answer_moves_no_mark() {
-    let leader_log = Log {
-        high_watermark: 18,
-        ..Log::of(&[(1, 10), (2, 10)])
-    };
+    let leader_log = Log { high_watermark: 18, ..Log::of(&[(1, 10), (2, 10)]) };
     let leader = Leader::new(2, vec![leader_log]);
-    let replicas = Replicas::with(vec![Log {
-        high_watermark: 10,
-        ..Log::of(&[(1, 15)])
-    }]);
+    let replicas = Replicas::with(vec![Log { high_watermark: 10, ..Log::of(&[(1, 15)]) }]);
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 2)], at(0));
     round(&mut core, &replicas, &leader, at(0));
@@ -126,46 +106,23 @@ fn t09_a_newer_leader_stops_the_partition_and_an_older_one_delays_it() {
     let fenced = Phase::Failed(PartitionFailure::Fenced(LeaderEpoch(6)));
     assert_eq!(core.partition(&tip(0)).unwrap().phase, fenced);
     assert_eq!(core.failed_count(), 1);
-    assert_eq!(
-        core.partition(&tip(1)).unwrap().delayed_until,
-        Some(at(1000))
-    );
+    assert_eq!(core.partition(&tip(1)).unwrap().delayed_until, Some(at(1000)));
     assert_eq!(core.next_wakeup(at(0)), Some(at(1000)));
     assert_eq!(poll(&mut core, &replicas, at(999)), None);
     let request = poll_fetch(&mut core, &replicas, at(1000));
-    assert_eq!(
-        asked(&request),
-        [(1, 4, 6)],
-        "the fenced one waits for metadata"
-    );
-    assert!(
-        replicas
-            .take_calls()
-            .iter()
-            .all(|call| call.starts_with("failed 0"))
-    );
+    assert_eq!(asked(&request), [(1, 4, 6)], "the fenced one waits for metadata");
+    assert!(replicas.take_calls().iter().all(|call| call.starts_with("failed 0")));
     core.on_request_failed(at(1000));
     core.add_partitions(&replicas, [assignment(0, 9)], at(1000));
-    assert_eq!(
-        asked(&poll_fetch(&mut core, &replicas, at(2000))),
-        [(1, 4, 6), (0, 4, 6)]
-    );
+    assert_eq!(asked(&poll_fetch(&mut core, &replicas, at(2000))), [(1, 4, 6), (0, 4, 6)]);
 }
 
 #[test]
 fn t11_a_follower_below_the_leaders_start_begins_there_with_a_whole_batch() {
-    let leader_log = Log {
-        start: 15,
-        end: 20,
-        high_watermark: 20,
-        batches: vec![(10, 19, 3)],
-        opened: None,
-    };
+    let leader_log =
+        Log { start: 15, end: 20, high_watermark: 20, batches: vec![(10, 19, 3)], opened: None };
     let leader = Leader::new(3, vec![leader_log]);
-    let follower = Log {
-        high_watermark: 5,
-        ..Log::of(&[(3, 5)])
-    };
+    let follower = Log { high_watermark: 5, ..Log::of(&[(3, 5)]) };
     let replicas = Replicas::with(vec![follower]);
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 3)], at(0));
@@ -185,10 +142,7 @@ fn t11_a_follower_below_the_leaders_start_begins_there_with_a_whole_batch() {
     };
     assert_eq!(asked(&fetch), [(0, 15, -1)]);
     assert_eq!(replicas.log_of(0).end, 20);
-    assert_eq!(
-        replicas.take_calls(),
-        ["start at 15", "append [(10, 19, 3)]"]
-    );
+    assert_eq!(replicas.take_calls(), ["start at 15", "append [(10, 19, 3)]"]);
 }
 
 #[test]
@@ -231,26 +185,16 @@ fn t10_an_offset_asked_for_under_an_earlier_epoch_cuts_nothing() {
     let leader = Leader::new(2, vec![Log::of(&[(2, 20)])]);
     core.on_response(&replicas, leader.answer(&question), at(0));
     assert_eq!(replicas.log_of(0).end, 30);
-    assert_eq!(
-        asked(&poll_fetch(&mut core, &replicas, at(0))),
-        [(0, 30, 2)]
-    );
+    assert_eq!(asked(&poll_fetch(&mut core, &replicas, at(0))), [(0, 30, 2)]);
 }
 
 #[test]
 fn a_log_without_epochs_is_cut_to_its_high_watermark_first() {
-    let log = Log {
-        end: 9,
-        high_watermark: 4,
-        ..Default::default()
-    };
+    let log = Log { end: 9, high_watermark: 4, ..Default::default() };
     let replicas = Replicas::with(vec![log]);
     let mut core = core();
     core.add_partitions(&replicas, [assignment(0, 2)], at(0));
-    assert_eq!(
-        asked(&poll_fetch(&mut core, &replicas, at(0))),
-        [(0, 4, -1)]
-    );
+    assert_eq!(asked(&poll_fetch(&mut core, &replicas, at(0))), [(0, 4, -1)]);
 }
 
 pub fn answer(data: protocol::messages::fetch_response::PartitionData) -> FetcherResponse {

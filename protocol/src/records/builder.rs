@@ -151,11 +151,7 @@ impl BatchBuilder {
     /// the first record, as deltas count from it.
     #[must_use]
     pub fn delete_horizon(mut self, milliseconds: i64) -> Self {
-        debug_assert_eq!(
-            self.count, 0,
-            "a delete horizon after {} records",
-            self.count
-        );
+        debug_assert_eq!(self.count, 0, "a delete horizon after {} records", self.count);
         self.delete_horizon = Some(milliseconds);
         self
     }
@@ -207,10 +203,7 @@ impl BatchBuilder {
                 base_offset: self.base_offset,
             });
         };
-        let base_timestamp = self
-            .base_timestamp
-            .or(self.delete_horizon)
-            .unwrap_or(timestamp);
+        let base_timestamp = self.base_timestamp.or(self.delete_horizon).unwrap_or(timestamp);
         let record = NewRecord {
             timestamp_delta: timestamp.wrapping_sub(base_timestamp),
             offset_delta,
@@ -235,11 +228,7 @@ impl BatchBuilder {
     pub fn build(mut self) -> Result<Bytes, BuildError> {
         if self.codec.compression != super::Compression::None {
             let mut compressed = vec![0; BATCH_HEADER_BYTES];
-            compress(
-                self.codec,
-                &self.bytes[BATCH_HEADER_BYTES..],
-                &mut compressed,
-            )?;
+            compress(self.codec, &self.bytes[BATCH_HEADER_BYTES..], &mut compressed)?;
             self.bytes = compressed;
         }
         let length = i32::try_from(self.bytes.len() - LOG_OVERHEAD_BYTES)
@@ -260,10 +249,7 @@ impl BatchBuilder {
                 .with_timestamp_type(timestamp_type)
                 .with_delete_horizon(self.delete_horizon.is_some()),
             last_offset_delta: (self.last_offset - self.base_offset).max(0) as i32,
-            base_timestamp: self
-                .base_timestamp
-                .or(self.delete_horizon)
-                .unwrap_or(NO_TIMESTAMP),
+            base_timestamp: self.base_timestamp.or(self.delete_horizon).unwrap_or(NO_TIMESTAMP),
             max_timestamp: self.append_time.unwrap_or(self.max_timestamp),
             producer_id: self.producer.id.0,
             producer_epoch: self.producer.epoch.0,

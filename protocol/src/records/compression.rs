@@ -94,10 +94,7 @@ impl<'a> Decoder<'a> {
             Compression::Snappy => Decoder::Snappy(SnappyReader::new(input, limit_bytes)),
             Compression::Lz4 => {
                 check_lz4_descriptor(input)?;
-                let input = EndNoting {
-                    rest: input,
-                    read_beyond: false,
-                };
+                let input = EndNoting { rest: input, read_beyond: false };
                 Decoder::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(input)))
             }
             Compression::Zstd => {
@@ -159,11 +156,7 @@ fn check_lz4_descriptor(input: &[u8]) -> io::Result<()> {
         Some([flags, ..]) => flags & LZ4_INDEPENDENT != 0,
         _ => return Err(invalid_data("no LZ4 frame header")),
     };
-    if independent {
-        Ok(())
-    } else {
-        Err(invalid_data("LZ4 blocks depend on each other"))
-    }
+    if independent { Ok(()) } else { Err(invalid_data("LZ4 blocks depend on each other")) }
 }
 
 fn invalid_data(reason: &str) -> io::Error {
@@ -182,18 +175,8 @@ pub(super) struct SnappyReader<'a> {
 impl<'a> SnappyReader<'a> {
     fn new(input: &'a [u8], limit_bytes: usize) -> Self {
         let framed = input.len() >= XERIAL_HEADER_BYTES && input.starts_with(&XERIAL_MAGIC);
-        let input = if framed {
-            &input[XERIAL_HEADER_BYTES..]
-        } else {
-            input
-        };
-        Self {
-            input,
-            framed,
-            limit_bytes,
-            block: Vec::new(),
-            position: 0,
-        }
+        let input = if framed { &input[XERIAL_HEADER_BYTES..] } else { input };
+        Self { input, framed, limit_bytes, block: Vec::new(), position: 0 }
     }
 
     /// Takes the next compressed block off the input.
@@ -266,10 +249,7 @@ pub(super) fn decoding_error(
     if error.kind() == io::ErrorKind::FileTooLarge {
         return BatchError::DecompressedTooLarge { limit_bytes };
     }
-    BatchError::Decompression {
-        codec: codec.name(),
-        reason: error.to_string(),
-    }
+    BatchError::Decompression { codec: codec.name(), reason: error.to_string() }
 }
 
 /// Decompresses `input` whole into `buffer`, at most `limit_bytes`.
@@ -301,10 +281,7 @@ pub struct Codec {
 
 impl From<Compression> for Codec {
     fn from(compression: Compression) -> Self {
-        Codec {
-            compression,
-            level: None,
-        }
+        Codec { compression, level: None }
     }
 }
 

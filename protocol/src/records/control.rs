@@ -101,12 +101,10 @@ impl EndTransactionMarker {
                     coordinator_epoch: i32::from_be_bytes([*e0, *e1, *e2, *e3]),
                 }))
             }
-            Some([_, _, _, _, _, _, ..]) => Err(BatchError::ControlRecord {
-                reason: "the marker's version is negative",
-            }),
-            _ => Err(BatchError::ControlRecord {
-                reason: "the marker is shorter than 6 bytes",
-            }),
+            Some([_, _, _, _, _, _, ..]) => {
+                Err(BatchError::ControlRecord { reason: "the marker's version is negative" })
+            }
+            _ => Err(BatchError::ControlRecord { reason: "the marker is shorter than 6 bytes" }),
         }
     }
 
@@ -118,21 +116,13 @@ impl EndTransactionMarker {
         timestamp: i64,
         producer: (ProducerId, ProducerEpoch),
     ) -> Result<Bytes, BuildError> {
-        let kind = if self.commit {
-            ControlType::Commit
-        } else {
-            ControlType::Abort
-        };
+        let kind = if self.commit { ControlType::Commit } else { ControlType::Abort };
         let mut value = [0; 6];
         value[2..].copy_from_slice(&self.coordinator_epoch.to_be_bytes());
         let (id, epoch) = producer;
         let mut builder = BatchBuilder::new(base_offset)
             .leader_epoch(leader_epoch)
-            .producer(ProducerStamp {
-                id,
-                epoch,
-                base_sequence: NO_SEQUENCE,
-            })
+            .producer(ProducerStamp { id, epoch, base_sequence: NO_SEQUENCE })
             .transactional()
             .control();
         builder.append(timestamp, Some(&kind.key()), Some(&value), [])?;
@@ -148,14 +138,7 @@ pub fn leader_change_batch(
     timestamp: i64,
     message: &[u8],
 ) -> Result<Bytes, BuildError> {
-    let mut builder = BatchBuilder::new(base_offset)
-        .leader_epoch(leader_epoch)
-        .control();
-    builder.append(
-        timestamp,
-        Some(&ControlType::LeaderChange.key()),
-        Some(message),
-        [],
-    )?;
+    let mut builder = BatchBuilder::new(base_offset).leader_epoch(leader_epoch).control();
+    builder.append(timestamp, Some(&ControlType::LeaderChange.key()), Some(message), [])?;
     builder.build()
 }

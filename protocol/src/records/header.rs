@@ -146,10 +146,7 @@ impl Attributes {
     /// The same with another timestamp type.
     #[must_use]
     pub const fn with_timestamp_type(self, timestamp_type: TimestampType) -> Self {
-        self.with(
-            Self::LOG_APPEND_TIME,
-            matches!(timestamp_type, TimestampType::LogAppendTime),
-        )
+        self.with(Self::LOG_APPEND_TIME, matches!(timestamp_type, TimestampType::LogAppendTime))
     }
 
     /// The same with bit 4 set or cleared.
@@ -208,10 +205,7 @@ pub(super) fn peek_size(bytes: &[u8]) -> Result<Option<(usize, i8)>, BatchError>
     };
     let length = i32::from_be_bytes([length[0], length[1], length[2], length[3]]);
     if length < MIN_ANY_LENGTH {
-        return Err(BatchError::LengthTooSmall {
-            length,
-            minimum: MIN_BATCH_LENGTH,
-        });
+        return Err(BatchError::LengthTooSmall { length, minimum: MIN_BATCH_LENGTH });
     }
     let Some(magic) = bytes.get(at::MAGIC) else {
         return Ok(None);
@@ -241,10 +235,7 @@ impl BatchHeader {
         }
         if size < BATCH_HEADER_BYTES {
             let length = (size - LOG_OVERHEAD_BYTES) as i32;
-            return Err(BatchError::LengthTooSmall {
-                length,
-                minimum: MIN_BATCH_LENGTH,
-            });
+            return Err(BatchError::LengthTooSmall { length, minimum: MIN_BATCH_LENGTH });
         }
         let Some(fixed) = bytes.first_chunk::<BATCH_HEADER_BYTES>() else {
             return Err(incomplete(size));
@@ -297,16 +288,10 @@ impl BatchHeader {
             || last_offset_delta < 0
             || last_offset.is_none_or(|last| last == i64::MAX)
         {
-            return Err(BatchError::Offsets {
-                base_offset,
-                last_offset_delta,
-            });
+            return Err(BatchError::Offsets { base_offset, last_offset_delta });
         }
         if self.count < 0 || i64::from(self.count) > i64::from(last_offset_delta) + 1 {
-            return Err(BatchError::Count {
-                count: self.count,
-                last_offset_delta,
-            });
+            return Err(BatchError::Count { count: self.count, last_offset_delta });
         }
         Ok(())
     }
@@ -318,10 +303,7 @@ impl BatchHeader {
 
     /// The offset of the last record the batch had when it was written.
     pub fn last_offset(&self) -> Offset {
-        Offset(
-            self.base_offset
-                .wrapping_add(i64::from(self.last_offset_delta)),
-        )
+        Offset(self.base_offset.wrapping_add(i64::from(self.last_offset_delta)))
     }
 
     /// The offset after the batch.
@@ -387,9 +369,7 @@ impl BatchHeader {
 
     /// From when tombstones of this batch may be dropped, in milliseconds since 1970 (KIP-534).
     pub fn delete_horizon(&self) -> Option<i64> {
-        self.attributes
-            .has_delete_horizon()
-            .then_some(self.base_timestamp)
+        self.attributes.has_delete_horizon().then_some(self.base_timestamp)
     }
 
     /// The producer's id, -1 for none.
@@ -430,9 +410,5 @@ impl BatchHeader {
 /// `sequence` moved on by `by` records; 0 follows `i32::MAX` (rule X01).
 pub fn increment_sequence(sequence: i32, by: i32) -> i32 {
     let sum = i64::from(sequence) + i64::from(by);
-    if sum > i64::from(i32::MAX) {
-        (sum - i64::from(i32::MAX) - 1) as i32
-    } else {
-        sum as i32
-    }
+    if sum > i64::from(i32::MAX) { (sum - i64::from(i32::MAX) - 1) as i32 } else { sum as i32 }
 }

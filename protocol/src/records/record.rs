@@ -110,10 +110,7 @@ impl<'a> Fields<'a> {
     }
 
     fn slice(&mut self, length: usize) -> Result<&'a [u8], RecordProblem> {
-        let (slice, rest) = self
-            .bytes
-            .split_at_checked(length)
-            .ok_or(RecordProblem::Overrun)?;
+        let (slice, rest) = self.bytes.split_at_checked(length).ok_or(RecordProblem::Overrun)?;
         self.bytes = rest;
         Ok(slice)
     }
@@ -132,10 +129,7 @@ impl<'a> Fields<'a> {
             return Err(RecordProblem::HeaderKeyLength { length });
         }
         let key = self.slice(length as usize)?;
-        Ok(Header {
-            key,
-            value: self.nullable()?,
-        })
+        Ok(Header { key, value: self.nullable()? })
     }
 
     /// Checks every header, so that iterating them later cannot fail.
@@ -145,10 +139,7 @@ impl<'a> Fields<'a> {
         if count < 0 || count as usize > self.bytes.len() / 2 {
             return Err(RecordProblem::HeaderCount { count });
         }
-        let headers = Headers {
-            bytes: self.bytes,
-            left: count,
-        };
+        let headers = Headers { bytes: self.bytes, left: count };
         for _ in 0..count {
             self.header()?;
         }
@@ -208,9 +199,7 @@ impl<'a> RecordIter<'a> {
         let value = fields.nullable()?;
         let headers = fields.headers()?;
         if !fields.bytes.is_empty() {
-            return Err(RecordProblem::Underrun {
-                left: fields.bytes.len() as u64,
-            });
+            return Err(RecordProblem::Underrun { left: fields.bytes.len() as u64 });
         }
         let size_in_bytes = self.bytes.len() - rest.len();
         self.bytes = rest;
@@ -248,9 +237,7 @@ impl<'a> Iterator for RecordIter<'a> {
                 .then_some(Err(BatchError::TrailingBytes { count: self.count }));
         }
         let index = self.index;
-        let record = self
-            .record()
-            .map_err(|problem| BatchError::Record { index, problem });
+        let record = self.record().map_err(|problem| BatchError::Record { index, problem });
         self.index += 1;
         self.done = record.is_err();
         Some(record)

@@ -240,10 +240,8 @@ impl ValidatedBatch {
     /// shared.
     pub fn into_bytes(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> Bytes {
         let header = self.header_bytes(base_offset, leader_epoch);
-        let mut bytes = self
-            .bytes
-            .try_into_mut()
-            .unwrap_or_else(|shared| BytesMut::from(shared.as_ref()));
+        let mut bytes =
+            self.bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(shared.as_ref()));
         bytes[..BATCH_HEADER_BYTES].copy_from_slice(&header);
         bytes.freeze()
     }
@@ -268,10 +266,7 @@ pub fn validate_client_batch(
     let size_bytes = validated.bytes.len();
     let max_bytes = rules.max_message_bytes;
     if size_bytes > max_bytes {
-        return Err(ClientBatchError::TooLarge {
-            size_bytes,
-            max_bytes,
-        });
+        return Err(ClientBatchError::TooLarge { size_bytes, max_bytes });
     }
     Ok(validated)
 }
@@ -283,9 +278,7 @@ fn single_batch(bytes: &Bytes, rules: &ProduceRules) -> Result<Batch, ClientBatc
     if rules.produce_version < FIRST_ZSTD_PRODUCE_VERSION
         && batch.compression() == Ok(Compression::Zstd)
     {
-        return Err(ClientBatchError::ZstdTooOld {
-            version: rules.produce_version,
-        });
+        return Err(ClientBatchError::ZstdTooOld { version: rules.produce_version });
     }
     match batches.next() {
         None => Ok(batch),
@@ -298,24 +291,16 @@ fn single_batch(bytes: &Bytes, rules: &ProduceRules) -> Result<Batch, ClientBatc
 fn check_header(batch: &Batch, rules: &ProduceRules) -> Result<(), ClientBatchError> {
     let header: &BatchHeader = batch;
     if header.base_offset != 0 {
-        return Err(ClientBatchError::BaseOffset {
-            found: header.base_offset,
-        });
+        return Err(ClientBatchError::BaseOffset { found: header.base_offset });
     }
     let (size_bytes, max_bytes) = (header.size_in_bytes(), rules.max_message_bytes);
     if size_bytes > max_bytes {
-        return Err(ClientBatchError::TooLarge {
-            size_bytes,
-            max_bytes,
-        });
+        return Err(ClientBatchError::TooLarge { size_bytes, max_bytes });
     }
     batch.view().check_crc()?;
     let (count, last_offset_delta) = (header.count, header.last_offset_delta);
     if count <= 0 || i64::from(last_offset_delta) + 1 != i64::from(count) {
-        return Err(ClientBatchError::Count {
-            count,
-            last_offset_delta,
-        });
+        return Err(ClientBatchError::Count { count, last_offset_delta });
     }
     if header.is_control() {
         return Err(ClientBatchError::Control);
@@ -349,23 +334,12 @@ fn check_records(
                 code = record_code;
             }
             if errors.len() < MAX_LISTED_RECORD_ERRORS {
-                errors.push(RecordError {
-                    batch_index: record.index,
-                    message,
-                });
+                errors.push(RecordError { batch_index: record.index, message });
             }
         }
         Ok(())
     })?;
-    if count == 0 {
-        Ok(summary)
-    } else {
-        Err(ClientBatchError::Records {
-            code,
-            errors,
-            count,
-        })
-    }
+    if count == 0 { Ok(summary) } else { Err(ClientBatchError::Records { code, errors, count }) }
 }
 
 /// Why a single record is refused, with its code. A missing key counts before a wrong timestamp.
@@ -386,10 +360,8 @@ fn refuse(
         if age <= i128::from(before) && -age <= i128::from(after) {
             return None;
         }
-        let (earliest, latest) = (
-            rules.now.saturating_sub(before),
-            rules.now.saturating_add(after),
-        );
+        let (earliest, latest) =
+            (rules.now.saturating_sub(before), rules.now.saturating_add(after));
         let message = format!("timestamp {timestamp} is not between {earliest} and {latest}");
         Some((ErrorCode::InvalidTimestamp, message))
     } else if batch_type == TimestampType::LogAppendTime {
@@ -415,13 +387,7 @@ fn stamp(batch: Batch, rules: &ProduceRules, summary: &WalkSummary) -> Validated
         header.crc = crc32c::crc32c_append(crc, &bytes[BATCH_HEADER_BYTES..]);
     }
     let offset_delta_of_max_timestamp = max_timestamp_delta(rules, summary);
-    ValidatedBatch {
-        header,
-        bytes,
-        changed,
-        offset_delta_of_max_timestamp,
-        log_append_time,
-    }
+    ValidatedBatch { header, bytes, changed, offset_delta_of_max_timestamp, log_append_time }
 }
 
 /// Writes the batch anew with the topic's codec.
@@ -449,9 +415,7 @@ fn recompress(
         builder = builder.log_append_time(now);
     }
     for record in batch.view().records(buffer, rules.limits.batch_bytes)? {
-        builder
-            .append_record(&record?)
-            .map_err(ClientBatchError::Recompress)?;
+        builder.append_record(&record?).map_err(ClientBatchError::Recompress)?;
     }
     let bytes = builder.build().map_err(ClientBatchError::Recompress)?;
     Ok(ValidatedBatch {

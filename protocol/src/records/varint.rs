@@ -75,18 +75,7 @@ mod tests {
 
     #[test]
     fn varints_read_back_at_the_edges() {
-        for value in [
-            0,
-            -1,
-            1,
-            63,
-            -64,
-            64,
-            8191,
-            8192,
-            i64::from(i32::MAX),
-            i64::from(i32::MIN),
-        ] {
+        for value in [0, -1, 1, 63, -64, 64, 8191, 8192, i64::from(i32::MAX), i64::from(i32::MIN)] {
             let mut out = Vec::new();
             put(&mut out, value);
             assert_eq!(out.len(), size(value), "{value}");
@@ -103,18 +92,9 @@ mod tests {
 
     #[test]
     fn varints_that_end_or_never_end_are_refused() {
-        assert_eq!(
-            take_i32(&mut [0x80u8, 0x80].as_slice()),
-            Err(VarintError::End)
-        );
-        assert_eq!(
-            take_i32(&mut [0x80u8; 6].as_slice()),
-            Err(VarintError::TooLong)
-        );
-        assert_eq!(
-            take_i64(&mut [0xffu8; 11].as_slice()),
-            Err(VarintError::TooLong)
-        );
+        assert_eq!(take_i32(&mut [0x80u8, 0x80].as_slice()), Err(VarintError::End));
+        assert_eq!(take_i32(&mut [0x80u8; 6].as_slice()), Err(VarintError::TooLong));
+        assert_eq!(take_i64(&mut [0xffu8; 11].as_slice()), Err(VarintError::TooLong));
         assert_eq!(take_i32(&mut [].as_slice()), Err(VarintError::End));
     }
 }

@@ -29,10 +29,9 @@ impl<'a> BatchView<'a> {
         let size = header.size_in_bytes();
         match bytes.get(..size) {
             Some(bytes) => Ok(Self { header, bytes }),
-            None => Err(BatchError::Incomplete {
-                needed: size as u64,
-                available: bytes.len() as u64,
-            }),
+            None => {
+                Err(BatchError::Incomplete { needed: size as u64, available: bytes.len() as u64 })
+            }
         }
     }
 
@@ -59,11 +58,7 @@ impl<'a> BatchView<'a> {
     /// Compares the stored CRC with the bytes.
     pub fn check_crc(&self) -> Result<(), BatchError> {
         let (stored, computed) = (self.header.crc, self.computed_crc());
-        if stored == computed {
-            Ok(())
-        } else {
-            Err(BatchError::Checksum { stored, computed })
-        }
+        if stored == computed { Ok(()) } else { Err(BatchError::Checksum { stored, computed }) }
     }
 
     /// The records of an uncompressed batch, or of a compressed one after decompressing it into
@@ -105,18 +100,12 @@ impl Batch {
     pub fn parse(bytes: &Bytes) -> Result<Self, BatchError> {
         let view = BatchView::parse(bytes)?;
         let size = view.size_in_bytes();
-        Ok(Self {
-            header: view.header,
-            bytes: bytes.slice(..size),
-        })
+        Ok(Self { header: view.header, bytes: bytes.slice(..size) })
     }
 
     /// The same as a borrowed view.
     pub fn view(&self) -> BatchView<'_> {
-        BatchView {
-            header: self.header,
-            bytes: &self.bytes,
-        }
+        BatchView { header: self.header, bytes: &self.bytes }
     }
 
     /// The batch's bytes, header included.
@@ -149,11 +138,7 @@ pub struct BatchViews<'a> {
 impl<'a> BatchViews<'a> {
     /// Starts at the first byte of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            position: 0,
-            failed: false,
-        }
+        Self { bytes, position: 0, failed: false }
     }
 
     /// Bytes of the batches yielded so far: where the next one starts.
@@ -198,11 +183,7 @@ pub struct Batches {
 impl Batches {
     /// Starts at the first byte of `bytes`.
     pub fn new(bytes: Bytes) -> Self {
-        Self {
-            bytes,
-            position: 0,
-            failed: false,
-        }
+        Self { bytes, position: 0, failed: false }
     }
 
     /// Bytes of the batches yielded so far: where the next one starts.
@@ -215,11 +196,8 @@ impl Iterator for Batches {
     type Item = Result<Batch, BatchError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut views = BatchViews {
-            bytes: &self.bytes,
-            position: self.position,
-            failed: self.failed,
-        };
+        let mut views =
+            BatchViews { bytes: &self.bytes, position: self.position, failed: self.failed };
         let found = views.next();
         let end = views.position;
         self.failed = views.failed;

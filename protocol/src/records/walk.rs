@@ -26,10 +26,7 @@ pub struct ReadLimits {
 impl Default for ReadLimits {
     /// Kafka's default for one record, for both.
     fn default() -> Self {
-        Self {
-            batch_bytes: 2_147_483_639,
-            record_bytes: 2_147_483_639,
-        }
+        Self { batch_bytes: 2_147_483_639, record_bytes: 2_147_483_639 }
     }
 }
 
@@ -71,26 +68,17 @@ impl BatchView<'_> {
     ) -> Result<WalkSummary, BatchError> {
         match self.compression()? {
             Compression::None => {
-                let input = SliceInput {
-                    rest: self.payload(),
-                };
+                let input = SliceInput { rest: self.payload() };
                 walk_input(input, self, usize::MAX, &mut visit)
             }
             codec => {
                 let fail = |error: &io::Error| decoding_error(codec, limits.batch_bytes, error);
-                let decoder = Decoder::new(
-                    codec,
-                    self.payload(),
-                    buffer.zstd_context(),
-                    limits.batch_bytes,
-                )
-                .map_err(|error| fail(&error))?;
+                let decoder =
+                    Decoder::new(codec, self.payload(), buffer.zstd_context(), limits.batch_bytes)
+                        .map_err(|error| fail(&error))?;
                 let reader = BufReader::with_capacity(WINDOW_BYTES, decoder);
-                let mut input = StreamInput {
-                    reader,
-                    left: limits.batch_bytes as u64,
-                    failure: None,
-                };
+                let mut input =
+                    StreamInput { reader, left: limits.batch_bytes as u64, failure: None };
                 let result = walk_input(&mut input, self, limits.record_bytes, &mut visit);
                 // A failing decoder shows as missing bytes; its own words say more.
                 match input.failure {
@@ -215,11 +203,7 @@ impl<I: Input> Body<'_, I> {
 
     fn skip(&mut self, count: usize) -> Result<(), RecordProblem> {
         self.left = self.left.checked_sub(count).ok_or(RecordProblem::Overrun)?;
-        if self.input.skip(count) {
-            Ok(())
-        } else {
-            Err(RecordProblem::Missing)
-        }
+        if self.input.skip(count) { Ok(()) } else { Err(RecordProblem::Missing) }
     }
 
     fn unsigned(&mut self, max_bytes: u32) -> Result<u64, RecordProblem> {
@@ -301,9 +285,7 @@ fn walk_input<I: Input>(
         summary.records_bytes += size;
     }
     if input.byte().is_some() {
-        return Err(BatchError::TrailingBytes {
-            count: header.count,
-        });
+        return Err(BatchError::TrailingBytes { count: header.count });
     }
     Ok(summary)
 }
@@ -326,10 +308,7 @@ fn walk_record<I: Input>(
     if left > max_bytes {
         return Err(RecordProblem::TooLarge { length, max_bytes });
     }
-    let mut body = Body {
-        input: prefix.input,
-        left,
-    };
+    let mut body = Body { input: prefix.input, left };
     body.byte()?;
     let delta = body.unsigned(10).map(unzigzag_i64)?;
     let timestamp = match clock {
@@ -342,16 +321,8 @@ fn walk_record<I: Input>(
     let has_value = body.skip_nullable()?;
     body.skip_headers()?;
     if body.left > 0 {
-        return Err(RecordProblem::Underrun {
-            left: body.left as u64,
-        });
+        return Err(RecordProblem::Underrun { left: body.left as u64 });
     }
-    let facts = RecordFacts {
-        index,
-        offset_delta,
-        timestamp,
-        has_key,
-        has_value,
-    };
+    let facts = RecordFacts { index, offset_delta, timestamp, has_key, has_value };
     Ok((facts, (prefix_bytes + left) as u64))
 }

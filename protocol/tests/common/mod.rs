@@ -129,9 +129,7 @@ fn check_random<M: Reflect + PartialEq + std::fmt::Debug>(
 ) -> Result<(), String> {
     let message = M::arbitrary(&mut || random.next(), version);
     let problem = |what: &str| format!("{what}: {} version {version}, {message:?}", M::NAME);
-    let bytes = message
-        .to_bytes(version)
-        .map_err(|error| problem(&error.to_string()))?;
+    let bytes = message.to_bytes(version).map_err(|error| problem(&error.to_string()))?;
     if bytes.len() < M::MIN_SIZE {
         return Err(problem("smaller than MIN_SIZE"));
     }
@@ -146,9 +144,7 @@ fn check_random<M: Reflect + PartialEq + std::fmt::Debug>(
     // Every proper prefix lacks something.
     let cut = random.below(bytes.len());
     if cut < bytes.len() && M::from_bytes(bytes.slice(..cut), version).is_ok() {
-        return Err(problem(&format!(
-            "the first {cut} bytes alone were accepted"
-        )));
+        return Err(problem(&format!("the first {cut} bytes alone were accepted")));
     }
     Ok(())
 }

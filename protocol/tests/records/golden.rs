@@ -48,9 +48,8 @@ fn every_golden_batch_reads_as_kafka_describes_it() {
     let Some(lines) = golden_lines() else { return };
     for (name, bytes, described) in lines {
         assert_eq!(valid_bytes(&bytes), bytes.len(), "{name}");
-        let batches: Vec<_> = Batches::new(bytes)
-            .collect::<Result<_, _>>()
-            .expect("golden batches are whole");
+        let batches: Vec<_> =
+            Batches::new(bytes).collect::<Result<_, _>>().expect("golden batches are whole");
         assert_eq!(batches.len(), described.len(), "{name}");
         for (batch, expected) in batches.iter().zip(&described) {
             assert_header(&name, &batch.view(), expected);
@@ -66,107 +65,42 @@ fn assert_header(name: &str, batch: &BatchView<'_>, expected: &Value) {
         TimestampType::CreateTime => "CreateTime",
         TimestampType::LogAppendTime => "LogAppendTime",
     };
-    assert_eq!(
-        batch.base_offset().0,
-        int(&expected["baseOffset"]),
-        "{name}"
-    );
-    assert_eq!(
-        batch.last_offset().0,
-        int(&expected["lastOffset"]),
-        "{name}"
-    );
+    assert_eq!(batch.base_offset().0, int(&expected["baseOffset"]), "{name}");
+    assert_eq!(batch.last_offset().0, int(&expected["lastOffset"]), "{name}");
     assert_eq!(
         i64::from(batch.partition_leader_epoch().0),
         int(&expected["leaderEpoch"]),
         "{name}"
     );
-    assert_eq!(
-        batch.size_in_bytes() as i64,
-        int(&expected["sizeInBytes"]),
-        "{name}"
-    );
+    assert_eq!(batch.size_in_bytes() as i64, int(&expected["sizeInBytes"]), "{name}");
     assert_eq!(i64::from(batch.crc()), int(&expected["crc"]), "{name}");
-    assert_eq!(
-        batch.compression().expect("a codec").name(),
-        expected["compression"],
-        "{name}"
-    );
+    assert_eq!(batch.compression().expect("a codec").name(), expected["compression"], "{name}");
     assert_eq!(timestamp_type, expected["timestampType"], "{name}");
-    assert_eq!(
-        batch.max_timestamp(),
-        int(&expected["maxTimestamp"]),
-        "{name}"
-    );
-    assert_eq!(
-        batch.producer_id().0,
-        int(&expected["producerId"]),
-        "{name}"
-    );
-    assert_eq!(
-        i64::from(batch.producer_epoch().0),
-        int(&expected["producerEpoch"]),
-        "{name}"
-    );
-    assert_eq!(
-        i64::from(batch.base_sequence()),
-        int(&expected["baseSequence"]),
-        "{name}"
-    );
-    assert_eq!(
-        i64::from(batch.last_sequence()),
-        int(&expected["lastSequence"]),
-        "{name}"
-    );
-    assert_eq!(
-        batch.is_transactional(),
-        expected["transactional"],
-        "{name}"
-    );
+    assert_eq!(batch.max_timestamp(), int(&expected["maxTimestamp"]), "{name}");
+    assert_eq!(batch.producer_id().0, int(&expected["producerId"]), "{name}");
+    assert_eq!(i64::from(batch.producer_epoch().0), int(&expected["producerEpoch"]), "{name}");
+    assert_eq!(i64::from(batch.base_sequence()), int(&expected["baseSequence"]), "{name}");
+    assert_eq!(i64::from(batch.last_sequence()), int(&expected["lastSequence"]), "{name}");
+    assert_eq!(batch.is_transactional(), expected["transactional"], "{name}");
     assert_eq!(batch.is_control(), expected["control"], "{name}");
-    assert_eq!(
-        batch.delete_horizon().unwrap_or(-1),
-        int(&expected["deleteHorizonMs"]),
-        "{name}"
-    );
+    assert_eq!(batch.delete_horizon().unwrap_or(-1), int(&expected["deleteHorizonMs"]), "{name}");
 }
 
 fn assert_records(name: &str, batch: &BatchView<'_>, expected: &Value) {
     let expected = expected.as_array().expect("records");
     let mut buffer = ReadBuffer::new();
-    let records = batch
-        .records(&mut buffer, 1 << 20)
-        .expect("golden records decompress");
-    let records: Vec<_> = records
-        .collect::<Result<_, _>>()
-        .expect("golden records are sound");
+    let records = batch.records(&mut buffer, 1 << 20).expect("golden records decompress");
+    let records: Vec<_> = records.collect::<Result<_, _>>().expect("golden records are sound");
     assert_eq!(records.len(), expected.len(), "{name}");
     for (record, expected) in records.iter().zip(expected) {
         assert_eq!(record.offset.0, int(&expected["offset"]), "{name}");
         assert_eq!(record.timestamp, int(&expected["timestamp"]), "{name}");
-        assert_eq!(
-            i64::from(record.sequence),
-            int(&expected["sequence"]),
-            "{name}"
-        );
-        assert_eq!(
-            record.key,
-            unhex_nullable(&expected["key"]).as_deref(),
-            "{name}"
-        );
-        assert_eq!(
-            record.value,
-            unhex_nullable(&expected["value"]).as_deref(),
-            "{name}"
-        );
+        assert_eq!(i64::from(record.sequence), int(&expected["sequence"]), "{name}");
+        assert_eq!(record.key, unhex_nullable(&expected["key"]).as_deref(), "{name}");
+        assert_eq!(record.value, unhex_nullable(&expected["value"]).as_deref(), "{name}");
         let headers: Vec<_> = record
             .headers
-            .map(|header| {
-                (
-                    header.key_text().into_owned(),
-                    header.value.map(<[u8]>::to_vec),
-                )
-            })
+            .map(|header| (header.key_text().into_owned(), header.value.map(<[u8]>::to_vec)))
             .collect();
         let expected: Vec<_> = expected["headers"]
             .as_array()
@@ -208,10 +142,7 @@ fn uncompressed_golden_batches_are_rebuilt_byte_for_byte() {
             }
         }
     }
-    assert!(
-        rebuilt >= 8,
-        "only {rebuilt} golden batches were uncompressed"
-    );
+    assert!(rebuilt >= 8, "only {rebuilt} golden batches were uncompressed");
 }
 
 #[test]
@@ -220,11 +151,7 @@ fn compressed_golden_batches_survive_compressing_anew() {
     for (name, bytes, _) in lines {
         for batch in BatchViews::new(&bytes) {
             let batch = batch.expect("a golden batch");
-            assert_eq!(
-                read_all(&rebuild(&batch)),
-                read_all(batch.as_bytes()),
-                "{name}"
-            );
+            assert_eq!(read_all(&rebuild(&batch)), read_all(batch.as_bytes()), "{name}");
         }
     }
 }
@@ -254,13 +181,8 @@ fn rebuild(batch: &BatchView<'_>) -> Bytes {
     }
     let create_time = BatchView::parse(&create_time).expect("a whole batch");
     let mut buffer = ReadBuffer::new();
-    for record in create_time
-        .records(&mut buffer, 1 << 20)
-        .expect("golden records decompress")
-    {
-        builder
-            .append_record(&record.expect("a sound record"))
-            .expect("a record that fits");
+    for record in create_time.records(&mut buffer, 1 << 20).expect("golden records decompress") {
+        builder.append_record(&record.expect("a sound record")).expect("a record that fits");
     }
     builder.build().expect("a batch that fits")
 }
@@ -279,14 +201,8 @@ fn transaction_markers_equal_kafkas() {
             .next()
             .expect("one record")
             .expect("a sound record");
-        let marker = EndTransactionMarker::parse(&record)
-            .expect("sound")
-            .expect("an end marker");
-        let kind = if marker.commit {
-            ControlType::Commit
-        } else {
-            ControlType::Abort
-        };
+        let marker = EndTransactionMarker::parse(&record).expect("sound").expect("an end marker");
+        let kind = if marker.commit { ControlType::Commit } else { ControlType::Abort };
         assert_eq!(ControlType::parse(&record), Ok(kind), "{name}");
         assert_eq!(marker.coordinator_epoch, 6, "{name}");
         let built = marker

@@ -27,24 +27,11 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 fn a_record() -> impl Strategy<Value = OwnedRecord> {
     let headers = prop::collection::vec(
-        (
-            prop::collection::vec(any::<u8>(), 0..9),
-            prop::option::of(bytes()),
-        ),
+        (prop::collection::vec(any::<u8>(), 0..9), prop::option::of(bytes())),
         0..4,
     );
-    (
-        -1..i64::MAX / 2,
-        prop::option::of(bytes()),
-        prop::option::of(bytes()),
-        headers,
-    )
-        .prop_map(|(timestamp, key, value, headers)| OwnedRecord {
-            timestamp,
-            key,
-            value,
-            headers,
-        })
+    (-1..i64::MAX / 2, prop::option::of(bytes()), prop::option::of(bytes()), headers)
+        .prop_map(|(timestamp, key, value, headers)| OwnedRecord { timestamp, key, value, headers })
 }
 
 fn records() -> impl Strategy<Value = Vec<OwnedRecord>> {
@@ -54,17 +41,9 @@ fn records() -> impl Strategy<Value = Vec<OwnedRecord>> {
 fn build(records: &[OwnedRecord], codec: Compression) -> Bytes {
     let mut builder = BatchBuilder::new(Offset::ZERO).compression(codec);
     for record in records {
-        let headers = record
-            .headers
-            .iter()
-            .map(|(key, value)| (key.as_slice(), value.as_deref()));
+        let headers = record.headers.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
         builder
-            .append(
-                record.timestamp,
-                record.key.as_deref(),
-                record.value.as_deref(),
-                headers,
-            )
+            .append(record.timestamp, record.key.as_deref(), record.value.as_deref(), headers)
             .expect("a small record fits");
     }
     builder.build().expect("a small batch fits")
@@ -72,19 +51,12 @@ fn build(records: &[OwnedRecord], codec: Compression) -> Bytes {
 
 /// Reads `bytes` in every way there is, under small limits.
 fn exercise(bytes: &Bytes) {
-    let limits = ReadLimits {
-        batch_bytes: LIMIT,
-        record_bytes: LIMIT,
-    };
+    let limits = ReadLimits { batch_bytes: LIMIT, record_bytes: LIMIT };
     let mut buffer = ReadBuffer::new();
     assert!(valid_bytes(bytes) <= bytes.len());
     for batch in Batches::new(bytes.clone()).flatten() {
         let _ = (batch.view().check_crc(), batch.check_counts());
-        let _ = (
-            batch.last_offset(),
-            batch.next_offset(),
-            batch.last_sequence(),
-        );
+        let _ = (batch.last_offset(), batch.next_offset(), batch.last_sequence());
         let walked = batch.view().walk(&mut buffer, limits, |_| Ok(()));
         let mut read = Ok(());
         match batch.view().records(&mut buffer, LIMIT) {
@@ -108,11 +80,7 @@ fn exercise(bytes: &Bytes) {
         }
         assert!(buffer.retained_bytes() <= 4 * LIMIT, "{buffer:?}");
     }
-    let rules = ProduceRules {
-        limits,
-        now: 5,
-        ..ProduceRules::default()
-    };
+    let rules = ProduceRules { limits, now: 5, ..ProduceRules::default() };
     if let Ok(batch) = validate_client_batch(bytes, &rules, &mut buffer) {
         let stored = batch.into_bytes(Offset(3), LeaderEpoch(1));
         BatchView::parse(&stored)

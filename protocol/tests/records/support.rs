@@ -36,9 +36,7 @@ pub fn simple(count: i32, codec: impl Into<Codec>) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Offset::ZERO).compression(codec);
     for i in 0..count {
         let value = format!("value {i}");
-        builder
-            .append(NOW, Some(b"key"), Some(value.as_bytes()), [])
-            .expect("a small record fits");
+        builder.append(NOW, Some(b"key"), Some(value.as_bytes()), []).expect("a small record fits");
     }
     builder.build().expect("a small batch fits").to_vec()
 }
@@ -63,10 +61,7 @@ pub fn holding(count: i32, compression: Compression, payload: &[u8]) -> Vec<u8> 
     let mut batch = simple(1, Compression::None);
     batch.truncate(BATCH_HEADER_BYTES);
     batch.extend_from_slice(payload);
-    let attributes = Attributes::default()
-        .with_compression(compression)
-        .0
-        .to_be_bytes();
+    let attributes = Attributes::default().with_compression(compression).0.to_be_bytes();
     batch[at::ATTRIBUTES..at::ATTRIBUTES + 2].copy_from_slice(&attributes);
     batch[at::LAST_OFFSET_DELTA..at::LAST_OFFSET_DELTA + 4]
         .copy_from_slice(&(count - 1).to_be_bytes());
@@ -98,14 +93,7 @@ pub fn plain_record(timestamp_delta: i64, offset_delta: i64, key: Option<&[u8]>)
         None => varint(-1),
         Some(key) => [varint(key.len() as i64), key.to_vec()].concat(),
     };
-    record(&[
-        &[0],
-        &varint(timestamp_delta),
-        &varint(offset_delta),
-        &key,
-        &varint(-1),
-        &[0],
-    ])
+    record(&[&[0], &varint(timestamp_delta), &varint(offset_delta), &key, &varint(-1), &[0]])
 }
 
 /// A record as tests compare it.
@@ -121,9 +109,7 @@ pub struct OwnedRecord {
 pub fn read_all(batch: &[u8]) -> Vec<OwnedRecord> {
     let view = BatchView::parse(batch).expect("a whole batch");
     let mut buffer = ReadBuffer::new();
-    let records = view
-        .records(&mut buffer, 64 << 20)
-        .expect("records that can be decompressed");
+    let records = view.records(&mut buffer, 64 << 20).expect("records that can be decompressed");
     records
         .map(|record| {
             let record = record.expect("a well-formed record");

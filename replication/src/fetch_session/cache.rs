@@ -65,11 +65,7 @@ pub struct SessionCacheConfig {
 
 impl Default for SessionCacheConfig {
     fn default() -> Self {
-        Self {
-            slots: 1000,
-            shards: 8,
-            eviction_age: Duration::from_millis(120_000),
-        }
+        Self { slots: 1000, shards: 8, eviction_age: Duration::from_millis(120_000) }
     }
 }
 
@@ -101,11 +97,7 @@ struct Held {
 
 impl Held {
     fn eviction_key(&self, id: i32) -> EvictionKey {
-        EvictionKey {
-            privileged: self.privileged,
-            size: self.size,
-            id,
-        }
+        EvictionKey { privileged: self.privileged, size: self.size, id }
     }
 }
 
@@ -185,11 +177,7 @@ impl FetchSessionCache {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let mut shard = lock(&self.shards[number]);
         if shard.sessions.len() >= self.slots_per_shard {
-            let newcomer = EvictionKey {
-                privileged,
-                size: partitions.len(),
-                id: 0,
-            };
+            let newcomer = EvictionKey { privileged, size: partitions.len(), id: 0 };
             let Some(evicted) = shard.evictable_for(newcomer, now, self.eviction_age) else {
                 return SessionId::NONE;
             };
@@ -197,11 +185,7 @@ impl FetchSessionCache {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         let id = self.unused_id(number as i32, &shard);
-        let session = Session {
-            partitions,
-            epoch: SessionEpoch::INITIAL.next(),
-            uses_topic_ids,
-        };
+        let session = Session { partitions, epoch: SessionEpoch::INITIAL.next(), uses_topic_ids };
         shard.insert(id, session, privileged, now, self.eviction_age);
         SessionId(id)
     }
@@ -226,10 +210,7 @@ impl FetchSessionCache {
 
     /// How many sessions are open (`NumIncrementalFetchSessions`).
     pub fn session_count(&self) -> usize {
-        self.shards
-            .iter()
-            .map(|shard| lock(shard).sessions.len())
-            .sum()
+        self.shards.iter().map(|shard| lock(shard).sessions.len()).sum()
     }
 
     /// How many partitions they hold (`NumIncrementalFetchPartitionsCached`).
@@ -292,13 +273,7 @@ impl Shard {
     ) {
         let size = session.partitions.len();
         let session = Arc::new(Mutex::new(session));
-        let held = Held {
-            session,
-            privileged,
-            created: now,
-            last_used: now,
-            size,
-        };
+        let held = Held { session, privileged, created: now, last_used: now, size };
         self.partitions += size;
         self.sessions.insert(id, held);
         self.rank(id, eviction_age, now);
@@ -362,9 +337,6 @@ impl Shard {
         } else {
             &self.evictable_by_all
         };
-        candidates
-            .first()
-            .filter(|least| newcomer > **least)
-            .map(|least| least.id)
+        candidates.first().filter(|least| newcomer > **least).map(|least| least.id)
     }
 }

@@ -55,20 +55,13 @@ impl SessionRequest {
     pub fn from_fetch(request: &FetchRequest, version: i16, is_follower: bool) -> Self {
         let uses_topic_ids = version >= FIRST_TOPIC_ID_VERSION;
         let topic_key = |id: Uuid, name: &str| {
-            if uses_topic_ids {
-                TopicKey::Id(id)
-            } else {
-                TopicKey::Name(name.into())
-            }
+            if uses_topic_ids { TopicKey::Id(id) } else { TopicKey::Name(name.into()) }
         };
         let mut partitions = Vec::new();
         for topic in &request.topics {
             let key = topic_key(topic.topic_id, &topic.topic);
             for partition in &topic.partitions {
-                let key = PartitionKey {
-                    topic: key.clone(),
-                    partition: partition.partition,
-                };
+                let key = PartitionKey { topic: key.clone(), partition: partition.partition };
                 partitions.push((key, PartitionFetch::from_message(partition)));
             }
         }
@@ -76,10 +69,7 @@ impl SessionRequest {
         for topic in &request.forgotten_topics_data {
             let key = topic_key(topic.topic_id, &topic.topic);
             for partition in &topic.partitions {
-                forgotten.push(PartitionKey {
-                    topic: key.clone(),
-                    partition: *partition,
-                });
+                forgotten.push(PartitionKey { topic: key.clone(), partition: *partition });
             }
         }
         Self {
@@ -140,16 +130,8 @@ pub struct SessionReply {
 enum Kind {
     Error(i16),
     Sessionless(PartitionSet),
-    Full {
-        partitions: PartitionSet,
-        is_follower: bool,
-        uses_topic_ids: bool,
-    },
-    Incremental {
-        session: Arc<Mutex<Session>>,
-        id: SessionId,
-        expected_epoch: SessionEpoch,
-    },
+    Full { partitions: PartitionSet, is_follower: bool, uses_topic_ids: bool },
+    Incremental { session: Arc<Mutex<Session>>, id: SessionId, expected_epoch: SessionEpoch },
 }
 
 /// A request in the light of its session. Keep it with the request while that is parked.
@@ -160,15 +142,11 @@ pub struct FetchContext {
 
 impl FetchContext {
     pub(super) fn error(code: i16) -> Self {
-        Self {
-            kind: Kind::Error(code),
-        }
+        Self { kind: Kind::Error(code) }
     }
 
     pub(super) fn sessionless(partitions: Vec<(PartitionKey, PartitionFetch)>) -> Self {
-        Self {
-            kind: Kind::Sessionless(collect(partitions)),
-        }
+        Self { kind: Kind::Sessionless(collect(partitions)) }
     }
 
     pub(super) fn full(request: SessionRequest) -> Self {
@@ -186,22 +164,15 @@ impl FetchContext {
         id: SessionId,
         expected_epoch: SessionEpoch,
     ) -> Self {
-        Self {
-            kind: Kind::Incremental {
-                session,
-                id,
-                expected_epoch,
-            },
-        }
+        Self { kind: Kind::Incremental { session, id, expected_epoch } }
     }
 
     /// The top-level error to answer at once, if the request has one; there is nothing to read then.
     pub fn error_reply(&self) -> Option<SessionReply> {
         match self.kind {
-            Kind::Error(error_code) => Some(SessionReply {
-                error_code,
-                session_id: SessionId::NONE,
-            }),
+            Kind::Error(error_code) => {
+                Some(SessionReply { error_code, session_id: SessionId::NONE })
+            }
             _ => None,
         }
     }
@@ -266,33 +237,19 @@ impl FetchContext {
         match &mut self.kind {
             Kind::Error(error_code) => {
                 results.clear();
-                SessionReply {
-                    error_code: *error_code,
-                    session_id: SessionId::NONE,
-                }
+                SessionReply { error_code: *error_code, session_id: SessionId::NONE }
             }
             Kind::Sessionless(_) => no_session(),
-            Kind::Full {
-                partitions,
-                is_follower,
-                uses_topic_ids,
-            } => {
+            Kind::Full { partitions, is_follower, uses_topic_ids } => {
                 let mut partitions = std::mem::take(partitions);
                 for result in results.iter() {
                     seed(&mut partitions, result.slot(), &result.facts());
                 }
                 let session_id =
                     cache.maybe_create_session(partitions, *is_follower, *uses_topic_ids, now);
-                SessionReply {
-                    error_code: ERROR_NONE,
-                    session_id,
-                }
+                SessionReply { error_code: ERROR_NONE, session_id }
             }
-            Kind::Incremental {
-                session,
-                id,
-                expected_epoch,
-            } => {
+            Kind::Incremental { session, id, expected_epoch } => {
                 let mut session = lock(session);
                 if session.epoch != *expected_epoch {
                     results.clear();
@@ -304,10 +261,7 @@ impl FetchContext {
                 results.retain(|result| {
                     select(&mut session.partitions, result.slot(), &result.facts())
                 });
-                SessionReply {
-                    error_code: ERROR_NONE,
-                    session_id: *id,
-                }
+                SessionReply { error_code: ERROR_NONE, session_id: *id }
             }
         }
     }
@@ -316,36 +270,21 @@ impl FetchContext {
     /// all the same (S08).
     pub fn finish_throttled(&self) -> SessionReply {
         match &self.kind {
-            Kind::Error(error_code) => SessionReply {
-                error_code: *error_code,
-                session_id: SessionId::NONE,
-            },
+            Kind::Error(error_code) => {
+                SessionReply { error_code: *error_code, session_id: SessionId::NONE }
+            }
             Kind::Sessionless(_) | Kind::Full { .. } => no_session(),
-            Kind::Incremental {
-                session,
-                id,
-                expected_epoch,
-            } => {
+            Kind::Incremental { session, id, expected_epoch } => {
                 let current = lock(session).epoch == *expected_epoch;
-                let error_code = if current {
-                    ERROR_NONE
-                } else {
-                    INVALID_FETCH_SESSION_EPOCH
-                };
-                SessionReply {
-                    error_code,
-                    session_id: *id,
-                }
+                let error_code = if current { ERROR_NONE } else { INVALID_FETCH_SESSION_EPOCH };
+                SessionReply { error_code, session_id: *id }
             }
         }
     }
 }
 
 fn no_session() -> SessionReply {
-    SessionReply {
-        error_code: ERROR_NONE,
-        session_id: SessionId::NONE,
-    }
+    SessionReply { error_code: ERROR_NONE, session_id: SessionId::NONE }
 }
 
 fn collect(requested: Vec<(PartitionKey, PartitionFetch)>) -> PartitionSet {
@@ -356,14 +295,22 @@ fn collect(requested: Vec<(PartitionKey, PartitionFetch)>) -> PartitionSet {
     partitions
 }
 
-/// Remembers what the first, full answer told. An error there leaves -1, so that its end is told.
+/// Remembers what the first, full answer told.
 fn seed(partitions: &mut PartitionSet, slot: PartitionSlot, facts: &ResultFacts) {
     if let Some(partition) = partitions.get_mut(slot) {
         partition.sent_high_watermark = facts.high_watermark;
         partition.sent_log_start_offset = facts.log_start_offset;
-        if facts.error_code != ERROR_NONE {
+        if !facts.marks_are_taken() {
             partition.sent_high_watermark = Offset::NONE;
         }
+    }
+}
+
+impl ResultFacts {
+    /// Whether the reader takes the marks of the answer over: not with an error, and not beside a
+    /// diverging epoch (T08). Then the next answer must carry them, even if they did not move.
+    fn marks_are_taken(&self) -> bool {
+        self.error_code == ERROR_NONE && !self.has_diverging_epoch
     }
 }
 
@@ -381,8 +328,7 @@ fn select(partitions: &mut PartitionSet, slot: PartitionSlot, facts: &ResultFact
         || partition.sent_log_start_offset != facts.log_start_offset;
     partition.sent_high_watermark = facts.high_watermark;
     partition.sent_log_start_offset = facts.log_start_offset;
-    if facts.error_code != ERROR_NONE {
-        // The answer after the error must be sent whatever its high watermark is.
+    if !facts.marks_are_taken() {
         partition.sent_high_watermark = Offset::NONE;
     }
     if has_records {

@@ -24,10 +24,8 @@ pub struct SessionMetadata {
 
 impl SessionMetadata {
     /// Asks for a new session.
-    pub const INITIAL: SessionMetadata = SessionMetadata {
-        id: SessionId::NONE,
-        epoch: SessionEpoch::INITIAL,
-    };
+    pub const INITIAL: SessionMetadata =
+        SessionMetadata { id: SessionId::NONE, epoch: SessionEpoch::INITIAL };
 
     /// Whether a request with these fields names every partition.
     pub fn is_full(&self) -> bool {
@@ -36,10 +34,7 @@ impl SessionMetadata {
 
     /// Closes this session and asks for a new one.
     fn close_and_reopen(self) -> SessionMetadata {
-        SessionMetadata {
-            id: self.id,
-            epoch: SessionEpoch::INITIAL,
-        }
+        SessionMetadata { id: self.id, epoch: SessionEpoch::INITIAL }
     }
 }
 
@@ -113,8 +108,7 @@ impl FetchSessionHandler {
         let turn = self.take_turn();
         // Taken back before the server was told of the removal: it still holds what it held.
         let sent = self.unwanted.remove(&key);
-        self.wanted
-            .insert(key.clone(), Wanted { fetch, sent, turn });
+        self.wanted.insert(key.clone(), Wanted { fetch, sent, turn });
         self.changed.insert(key);
     }
 
@@ -171,11 +165,7 @@ impl FetchSessionHandler {
 
     /// The next request. Must be followed by [`Self::on_response`] or [`Self::on_failure`].
     pub fn build(&mut self) -> SessionFetch {
-        if self.next.is_full() {
-            self.build_full()
-        } else {
-            self.build_incremental()
-        }
+        if self.next.is_full() { self.build_full() } else { self.build_incremental() }
     }
 
     fn build_full(&mut self) -> SessionFetch {
@@ -194,15 +184,8 @@ impl FetchSessionHandler {
             in_turn.push((wanted.turn, key, wanted.fetch));
         }
         in_turn.sort_unstable_by_key(|(turn, _, _)| *turn);
-        let to_send = in_turn
-            .into_iter()
-            .map(|(_, key, fetch)| (key.clone(), fetch))
-            .collect();
-        SessionFetch {
-            metadata: self.next,
-            to_send,
-            to_forget: Vec::new(),
-        }
+        let to_send = in_turn.into_iter().map(|(_, key, fetch)| (key.clone(), fetch)).collect();
+        SessionFetch { metadata: self.next, to_send, to_forget: Vec::new() }
     }
 
     fn build_incremental(&mut self) -> SessionFetch {
@@ -216,11 +199,7 @@ impl FetchSessionHandler {
             }
         }
         let to_forget = std::mem::take(&mut self.unwanted).into_keys().collect();
-        SessionFetch {
-            metadata: self.next,
-            to_send,
-            to_forget,
-        }
+        SessionFetch { metadata: self.next, to_send, to_forget }
     }
 
     /// Judges the response to the last request. `partitions` are those it answers.
@@ -254,10 +233,7 @@ impl FetchSessionHandler {
             self.next = if session_id == SessionId::NONE {
                 SessionMetadata::INITIAL
             } else {
-                SessionMetadata {
-                    id: self.next.id,
-                    epoch: self.next.epoch.next(),
-                }
+                SessionMetadata { id: self.next.id, epoch: self.next.epoch.next() }
             };
             ResponseVerdict::Accept
         }
@@ -270,11 +246,7 @@ impl FetchSessionHandler {
         answered: usize,
         all_known: bool,
     ) -> ResponseVerdict {
-        let expected = self
-            .wanted
-            .values()
-            .filter(|wanted| wanted.sent.is_some())
-            .count()
+        let expected = self.wanted.values().filter(|wanted| wanted.sent.is_some()).count()
             + self.unwanted.len();
         // A quota answers a full request with nothing (KIP-219); otherwise every partition is due.
         if (answered == 0 && throttled && expected > 0) || !all_known || answered != expected {
@@ -284,10 +256,7 @@ impl FetchSessionHandler {
         self.next = if session_id == SessionId::NONE {
             SessionMetadata::INITIAL
         } else {
-            SessionMetadata {
-                id: session_id,
-                epoch: SessionEpoch::INITIAL.next(),
-            }
+            SessionMetadata { id: session_id, epoch: SessionEpoch::INITIAL.next() }
         };
         ResponseVerdict::Accept
     }
@@ -299,9 +268,6 @@ impl FetchSessionHandler {
 
     /// The next request closes the session and opens none.
     pub fn close(&mut self) {
-        self.next = SessionMetadata {
-            id: self.next.id,
-            epoch: SessionEpoch::FINAL,
-        };
+        self.next = SessionMetadata { id: self.next.id, epoch: SessionEpoch::FINAL };
     }
 }

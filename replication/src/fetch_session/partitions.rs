@@ -51,13 +51,7 @@ pub struct PartitionSet {
 
 impl Default for PartitionSet {
     fn default() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: Vec::new(),
-            index: BTreeMap::new(),
-            head: NONE,
-            tail: NONE,
-        }
+        Self { nodes: Vec::new(), free: Vec::new(), index: BTreeMap::new(), head: NONE, tail: NONE }
     }
 }
 
@@ -105,11 +99,7 @@ impl PartitionSet {
             sent_high_watermark: Offset::NONE,
             sent_log_start_offset: Offset::NONE,
         };
-        let node = Node {
-            partition: Some(partition),
-            previous: NONE,
-            next: NONE,
-        };
+        let node = Node { partition: Some(partition), previous: NONE, next: NONE };
         let place = match self.free.pop() {
             Some(place) => {
                 self.nodes[place as usize] = node;

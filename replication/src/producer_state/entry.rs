@@ -78,16 +78,12 @@ impl ProducerStateEntry {
 
     /// Sequence number of the last record; [`NO_SEQUENCE`] when no batch of this epoch is known.
     pub fn last_sequence(&self) -> i32 {
-        self.batches
-            .back()
-            .map_or(NO_SEQUENCE, |batch| batch.last_sequence)
+        self.batches.back().map_or(NO_SEQUENCE, |batch| batch.last_sequence)
     }
 
     /// Offset of the last data record; -1 when no batch of this epoch is known.
     pub fn last_data_offset(&self) -> Offset {
-        self.batches
-            .back()
-            .map_or(Offset::NONE, |batch| batch.last_offset)
+        self.batches.back().map_or(Offset::NONE, |batch| batch.last_offset)
     }
 
     /// The remembered batch that holds exactly these sequence numbers in this epoch (X01).

@@ -55,12 +55,7 @@ pub fn encode<'a>(entries: impl ExactSizeIterator<Item = &'a ProducerStateEntry>
         out.put_i32(last.map_or(0, |batch| batch.offset_delta));
         out.put_i64(entry.last_timestamp_ms);
         out.put_i32(entry.coordinator_epoch);
-        out.put_i64(
-            entry
-                .current_transaction_first_offset
-                .unwrap_or(Offset::NONE)
-                .get(),
-        );
+        out.put_i64(entry.current_transaction_first_offset.unwrap_or(Offset::NONE).get());
     }
     let crc = crc32c::crc32c(&out[6..]);
     out[2..6].copy_from_slice(&crc.to_be_bytes());
@@ -73,10 +68,7 @@ pub fn encode<'a>(entries: impl ExactSizeIterator<Item = &'a ProducerStateEntry>
 /// When the version is not 1, the checksum does not match, or the bytes end early. Bytes after the
 /// last entry make the checksum fail, as it covers the whole rest of the file.
 pub fn decode(bytes: &[u8]) -> Result<Vec<ProducerStateEntry>, SnapshotError> {
-    let truncated = |entries: i64| SnapshotError::Truncated {
-        len: bytes.len(),
-        entries,
-    };
+    let truncated = |entries: i64| SnapshotError::Truncated { len: bytes.len(), entries };
     if bytes.len() < HEADER_BYTES {
         return Err(truncated(0));
     }
@@ -91,11 +83,9 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<ProducerStateEntry>, SnapshotError> {
         return Err(SnapshotError::Corrupt { stored, computed });
     }
     let count = input.get_i32();
-    let fits = usize::try_from(count).ok().filter(|count| {
-        count
-            .checked_mul(ENTRY_BYTES)
-            .is_some_and(|need| need <= input.len())
-    });
+    let fits = usize::try_from(count)
+        .ok()
+        .filter(|count| count.checked_mul(ENTRY_BYTES).is_some_and(|need| need <= input.len()));
     let count = fits.ok_or_else(|| truncated(i64::from(count)))?;
     Ok((0..count).map(|_| decode_entry(&mut input)).collect())
 }
@@ -113,12 +103,7 @@ fn decode_entry(input: &mut &[u8]) -> ProducerStateEntry {
     let mut batches = VecDeque::new();
     // A producer known only by a marker has no batch: sequence and offset are both -1.
     if last_sequence != NO_SEQUENCE && last_offset >= Offset::ZERO && offset_delta >= 0 {
-        batches.push_back(BatchMetadata {
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp_ms,
-        });
+        batches.push_back(BatchMetadata { last_sequence, last_offset, offset_delta, timestamp_ms });
     }
     ProducerStateEntry {
         producer_id,

@@ -14,19 +14,11 @@ fn place(offset: i64, segment: i64, position: u32) -> LogOffsetMetadata {
 }
 
 fn parked(start: LogOffsetMetadata) -> ParkedPartition {
-    ParkedPartition {
-        start: Some(start),
-        max_bytes: 1000,
-        last_fetched_epoch: LeaderEpoch(-1),
-    }
+    ParkedPartition { start: Some(start), max_bytes: 1000, last_fetched_epoch: LeaderEpoch(-1) }
 }
 
 fn end(end: LogOffsetMetadata) -> ReadableEnd {
-    ReadableEnd {
-        end,
-        epoch_end: None,
-        is_throttled: false,
-    }
+    ReadableEnd { end, epoch_end: None, is_throttled: false }
 }
 
 fn wake(min_bytes: i32, parked: ParkedPartition, now: FetchPartitionNow) -> Option<FetchWake> {
@@ -50,14 +42,8 @@ fn f04_a_to_e_a_partition_that_cannot_be_read_any_more_wakes_the_fetch() {
 #[test]
 fn f04_f_a_truncation_below_the_offset_or_a_roll_with_data_wakes_it() {
     let at_five = parked(place(5, 0, 50));
-    assert_eq!(
-        wake(1, at_five, Ok(end(place(4, 0, 40)))),
-        Some(FetchWake::Truncated)
-    );
-    assert_eq!(
-        wake(500, at_five, Ok(end(place(6, 6, 0)))),
-        Some(FetchWake::OlderSegment)
-    );
+    assert_eq!(wake(1, at_five, Ok(end(place(4, 0, 40)))), Some(FetchWake::Truncated));
+    assert_eq!(wake(500, at_five, Ok(end(place(6, 6, 0)))), Some(FetchWake::OlderSegment));
 }
 
 #[test]
@@ -74,60 +60,32 @@ fn f02_g_bytes_add_up_over_partitions_up_to_what_each_wants() {
     let start = parked(place(0, 0, 0));
     let now = Ok(end(place(9, 0, 5000)));
     assert_eq!(wake(1000, start, now), Some(FetchWake::EnoughBytes));
-    assert_eq!(
-        wake(1001, start, now),
-        None,
-        "a partition counts for no more than it wants"
-    );
+    assert_eq!(wake(1001, start, now), None, "a partition counts for no more than it wants");
     let two = [(&start, now), (&start, now)];
     assert_eq!(wake_reason(2000, two), Some(FetchWake::EnoughBytes));
     assert_eq!(wake_reason(2001, two), None);
-    let throttled = Ok(ReadableEnd {
-        is_throttled: true,
-        ..end(place(9, 0, 5000))
-    });
+    let throttled = Ok(ReadableEnd { is_throttled: true, ..end(place(9, 0, 5000)) });
     assert_eq!(wake(1, start, throttled), None);
-    let nowhere = ParkedPartition {
-        start: None,
-        ..start
-    };
+    let nowhere = ParkedPartition { start: None, ..start };
     assert_eq!(wake(1, nowhere, now), None);
-    assert_eq!(
-        wake_reason(0, [(&nowhere, now)]),
-        Some(FetchWake::EnoughBytes)
-    );
+    assert_eq!(wake_reason(0, [(&nowhere, now)]), Some(FetchWake::EnoughBytes));
 }
 
 #[test]
 fn f04_h_an_epoch_that_ends_below_the_offset_by_now_wakes_it() {
-    let follower = ParkedPartition {
-        last_fetched_epoch: LeaderEpoch(3),
-        ..parked(place(5, 0, 50))
-    };
+    let follower =
+        ParkedPartition { last_fetched_epoch: LeaderEpoch(3), ..parked(place(5, 0, 50)) };
     let with = |epoch: i32, offset: i64| {
         let epoch_end = Some((LeaderEpoch(epoch), Offset(offset)));
-        wake(
-            1,
-            follower,
-            Ok(ReadableEnd {
-                epoch_end,
-                ..end(place(5, 0, 50))
-            }),
-        )
+        wake(1, follower, Ok(ReadableEnd { epoch_end, ..end(place(5, 0, 50)) }))
     };
     assert_eq!(with(3, 5), None);
     assert_eq!(with(3, 4), Some(FetchWake::Diverging));
     assert_eq!(with(2, 5), Some(FetchWake::Diverging));
     assert_eq!(with(-1, -1), Some(FetchWake::Diverging));
-    let consumer = ParkedPartition {
-        last_fetched_epoch: LeaderEpoch(-1),
-        ..follower
-    };
+    let consumer = ParkedPartition { last_fetched_epoch: LeaderEpoch(-1), ..follower };
     let epoch_end = Some((LeaderEpoch(2), Offset(1)));
-    let now = Ok(ReadableEnd {
-        epoch_end,
-        ..end(place(5, 0, 50))
-    });
+    let now = Ok(ReadableEnd { epoch_end, ..end(place(5, 0, 50)) });
     assert_eq!(wake(1, consumer, now), None, "no last epoch, no comparison");
 }
 
@@ -149,10 +107,7 @@ fn h07_a_produce_settles_by_high_watermark_isr_and_leadership() {
     );
     assert_eq!(settle(Offset(10), &leader(10, 2)), Settlement::Settled(0));
     assert_eq!(settle(Offset(10), &leader(10, 1)), Settlement::Settled(20));
-    assert_eq!(
-        settle(Offset(10), &ProducePartitionNow::NotLeader),
-        Settlement::Settled(6)
-    );
+    assert_eq!(settle(Offset(10), &ProducePartitionNow::NotLeader), Settlement::Settled(6));
     let gone = ProducePartitionNow::Unavailable { error_code: 56 };
     assert_eq!(settle(Offset(10), &gone), Settlement::Settled(56));
 }
@@ -176,25 +131,12 @@ fn h07_a_settled_partition_stays_settled_and_the_rest_times_out() {
     assert_eq!(answer, [("a", 7), ("b", 19), ("c", 0)]);
     assert!(table.advance(None, |_, _| Settlement::Settled(6)));
     let answer: Vec<_> = table.into_errors().collect();
-    assert_eq!(
-        answer,
-        [("a", 6), ("b", 19), ("c", 0)],
-        "c was settled before leadership went"
-    );
+    assert_eq!(answer, [("a", 6), ("b", 19), ("c", 0)], "c was settled before leadership went");
 }
 
 #[test]
 fn i02_a_delete_settles_when_the_slowest_live_replica_has_it() {
-    assert_eq!(
-        settle_delete_records(Offset(50), Ok(Offset(49))),
-        Settlement::Pending
-    );
-    assert_eq!(
-        settle_delete_records(Offset(50), Ok(Offset(50))),
-        Settlement::Settled(0)
-    );
-    assert_eq!(
-        settle_delete_records(Offset(50), Err(6)),
-        Settlement::Settled(6)
-    );
+    assert_eq!(settle_delete_records(Offset(50), Ok(Offset(49))), Settlement::Pending);
+    assert_eq!(settle_delete_records(Offset(50), Ok(Offset(50))), Settlement::Settled(0));
+    assert_eq!(settle_delete_records(Offset(50), Err(6)), Settlement::Settled(6));
 }

@@ -15,19 +15,13 @@ pub fn data(pid: i64, epoch: i16, sequence: i32, offset: i64, count: i32) -> Pro
         base_offset: Offset(offset),
         last_offset_delta: count - 1,
         max_timestamp_ms: 1000 + offset,
-        kind: BatchKind::Data {
-            base_sequence: sequence,
-            is_transactional: false,
-        },
+        kind: BatchKind::Data { base_sequence: sequence, is_transactional: false },
     }
 }
 
 fn transactional(pid: i64, epoch: i16, sequence: i32, offset: i64, count: i32) -> ProducerBatch {
     ProducerBatch {
-        kind: BatchKind::Data {
-            base_sequence: sequence,
-            is_transactional: true,
-        },
+        kind: BatchKind::Data { base_sequence: sequence, is_transactional: true },
         ..data(pid, epoch, sequence, offset, count)
     }
 }
@@ -40,10 +34,7 @@ fn marker(
     is_abort: bool,
 ) -> ProducerBatch {
     ProducerBatch {
-        kind: BatchKind::Control(Some(EndTransactionMarker {
-            coordinator_epoch,
-            is_abort,
-        })),
+        kind: BatchKind::Control(Some(EndTransactionMarker { coordinator_epoch, is_abort })),
         ..data(pid, epoch, -1, offset, 1)
     }
 }
@@ -53,9 +44,7 @@ pub fn manager() -> ProducerStateManager {
 }
 
 fn check(state: &ProducerStateManager, batch: &ProducerBatch) -> Result<AppendCheck, i16> {
-    state
-        .check_append(batch, AppendOrigin::Client)
-        .map_err(|error| error.code())
+    state.check_append(batch, AppendOrigin::Client).map_err(|error| error.code())
 }
 
 /// Appends as a leader does: check, then update.
@@ -83,20 +72,9 @@ fn x01_a_repeat_of_any_of_the_last_five_batches_answers_its_original_offset() {
             other => panic!("batch {batch}: {other:?}"),
         }
     }
-    assert_eq!(
-        check(&state, &data(1, 0, 0, 999, 3)),
-        Err(45),
-        "the sixth last is too old"
-    );
-    assert_eq!(
-        check(&state, &data(1, 0, 15, 999, 2)),
-        Err(45),
-        "a part of a batch is no repeat"
-    );
-    assert_eq!(
-        check(&state, &data(1, 0, 18, 18, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(check(&state, &data(1, 0, 0, 999, 3)), Err(45), "the sixth last is too old");
+    assert_eq!(check(&state, &data(1, 0, 15, 999, 2)), Err(45), "a part of a batch is no repeat");
+    assert_eq!(check(&state, &data(1, 0, 18, 18, 1)), Ok(AppendCheck::Append));
 }
 
 #[test]
@@ -106,10 +84,7 @@ fn x01_a_gap_an_old_epoch_and_a_new_epoch_that_starts_late_are_refused() {
     assert_eq!(check(&state, &data(1, 3, 3, 2, 1)), Err(45));
     assert_eq!(check(&state, &data(1, 2, 2, 2, 1)), Err(47));
     assert_eq!(check(&state, &data(1, 4, 2, 2, 1)), Err(45));
-    assert_eq!(
-        append(&mut state, &data(1, 4, 0, 2, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(append(&mut state, &data(1, 4, 0, 2, 1)), Ok(AppendCheck::Append));
     assert_eq!(check(&state, &data(1, 3, 2, 3, 1)), Err(47));
     assert_eq!(
         check(&state, &data(1, 4, 0, 3, 1)).map(|answer| answer != AppendCheck::Append),
@@ -121,14 +96,8 @@ fn x01_a_gap_an_old_epoch_and_a_new_epoch_that_starts_late_are_refused() {
 #[test]
 fn x01_an_unknown_producer_may_start_anywhere() {
     let mut state = manager();
-    assert_eq!(
-        append(&mut state, &data(7, 5, 1234, 0, 1)),
-        Ok(AppendCheck::Append)
-    );
-    assert_eq!(
-        check(&state, &data(7, 5, 1235, 1, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(append(&mut state, &data(7, 5, 1234, 0, 1)), Ok(AppendCheck::Append));
+    assert_eq!(check(&state, &data(7, 5, 1235, 1, 1)), Ok(AppendCheck::Append));
 }
 
 #[test]
@@ -140,10 +109,7 @@ fn x01_sequences_wrap_to_zero_inside_and_between_batches() {
         check(&state, &data(1, 0, i32::MAX - 1, 9, 4)),
         Ok(AppendCheck::Duplicate(_))
     ));
-    assert_eq!(
-        append(&mut state, &data(1, 0, 2, 4, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(append(&mut state, &data(1, 0, 2, 4, 1)), Ok(AppendCheck::Append));
 
     let mut state = manager();
     append(&mut state, &data(1, 0, i32::MAX, 0, 1)).unwrap();
@@ -165,35 +131,19 @@ fn x02_after_a_cut_the_snapshot_and_the_log_below_it_are_all_that_is_known() {
     let replay_from =
         state.truncate_and_reload(Offset(0), Offset(2), Some((Offset(2), entries)), 0);
     assert_eq!(replay_from, Offset(2));
-    assert_eq!(
-        state.entry(ProducerId(1)).unwrap().last_sequence(),
-        1,
-        "no phantom sequence 2"
-    );
+    assert_eq!(state.entry(ProducerId(1)).unwrap().last_sequence(), 1, "no phantom sequence 2");
     assert!(state.entry(ProducerId(2)).is_none());
-    assert_eq!(
-        append(&mut state, &data(1, 0, 2, 2, 1)),
-        Ok(AppendCheck::Append)
-    );
-    assert!(matches!(
-        check(&state, &data(1, 0, 1, 9, 1)),
-        Ok(AppendCheck::Duplicate(_))
-    ));
+    assert_eq!(append(&mut state, &data(1, 0, 2, 2, 1)), Ok(AppendCheck::Append));
+    assert!(matches!(check(&state, &data(1, 0, 1, 9, 1)), Ok(AppendCheck::Duplicate(_))));
 }
 
 #[test]
 fn x02_reloading_at_the_known_end_keeps_the_state() {
     let mut state = manager();
     append(&mut state, &data(1, 0, 0, 0, 5)).unwrap();
-    assert_eq!(
-        state.truncate_and_reload(Offset(0), Offset(5), None, 0),
-        Offset(5)
-    );
+    assert_eq!(state.truncate_and_reload(Offset(0), Offset(5), None, 0), Offset(5));
     assert_eq!(state.len(), 1);
-    assert_eq!(
-        state.truncate_and_reload(Offset(0), Offset(3), None, 0),
-        Offset(0)
-    );
+    assert_eq!(state.truncate_and_reload(Offset(0), Offset(3), None, 0), Offset(0));
     assert!(state.is_empty());
 }
 
@@ -207,24 +157,13 @@ fn x03_the_last_stable_offset_waits_for_the_marker_to_be_replicated() {
     assert_eq!(lso(&state, 50, 0), 10);
     state.update(&transactional(2, 0, 0, 30, 20));
     let ended = state.update(&marker(1, 0, 50, 0, true)).unwrap();
-    assert_eq!(
-        (ended.first_offset, ended.last_offset),
-        (Offset(10), Offset(50))
-    );
+    assert_eq!((ended.first_offset, ended.last_offset), (Offset(10), Offset(50)));
     assert!(ended.is_aborted);
     assert_eq!(ended.last_stable_offset, Offset(30));
     state.on_high_watermark(Offset(50));
-    assert_eq!(
-        lso(&state, 50, 0),
-        10,
-        "the marker at 50 is on the leader alone"
-    );
+    assert_eq!(lso(&state, 50, 0), 10, "the marker at 50 is on the leader alone");
     state.on_high_watermark(Offset(51));
-    assert_eq!(
-        lso(&state, 51, 0),
-        30,
-        "the other transaction is still open"
-    );
+    assert_eq!(lso(&state, 51, 0), 30, "the other transaction is still open");
     let ended = state.update(&marker(2, 0, 51, 0, false)).unwrap();
     assert_eq!(ended.last_stable_offset, Offset(52));
     state.on_high_watermark(Offset(52));
@@ -241,16 +180,10 @@ fn x03_a_marker_without_records_ends_nothing_but_raises_the_epoch() {
     assert_eq!(state.update(&marker(1, 2, 0, 4, false)), None);
     assert_eq!(state.first_unstable_offset(), None);
     assert_eq!(check(&state, &data(1, 1, 0, 1, 1)), Err(47));
-    assert_eq!(
-        check(&state, &data(1, 2, 1, 1, 1)),
-        Err(45),
-        "the epoch is known, it starts at 0"
-    );
+    assert_eq!(check(&state, &data(1, 2, 1, 1, 1)), Err(45), "the epoch is known, it starts at 0");
     assert_eq!(check(&state, &data(1, 2, 0, 1, 1)), Ok(AppendCheck::Append));
     let old = marker(1, 2, 1, 3, false);
-    let refused = state
-        .check_append(&old, AppendOrigin::Coordinator)
-        .unwrap_err();
+    let refused = state.check_append(&old, AppendOrigin::Coordinator).unwrap_err();
     assert_eq!(refused.code(), 52);
 }
 
@@ -259,30 +192,17 @@ fn a_plain_batch_inside_a_transaction_is_refused() {
     let mut state = manager();
     state.update(&transactional(1, 0, 0, 0, 1));
     assert_eq!(check(&state, &data(1, 0, 1, 1, 1)), Err(48));
-    assert_eq!(
-        check(&state, &transactional(1, 0, 1, 1, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(check(&state, &transactional(1, 0, 1, 1, 1)), Ok(AppendCheck::Append));
     let refused = state.check_append(&data(1, 0, 1, 1, 1), AppendOrigin::Client);
-    assert!(matches!(
-        refused,
-        Err(ProducerStateError::InvalidTransactionState { .. })
-    ));
+    assert!(matches!(refused, Err(ProducerStateError::InvalidTransactionState { .. })));
 }
 
 #[test]
 fn x05_a_follower_takes_every_batch_and_learns_it() {
     let mut state = manager();
     state.update(&data(1, 5, 0, 0, 1));
-    for odd in [
-        data(1, 5, 9, 1, 1),
-        data(1, 4, 7, 2, 1),
-        data(1, 6, 3, 3, 1),
-    ] {
-        assert_eq!(
-            state.check_append(&odd, AppendOrigin::Replication),
-            Ok(AppendCheck::Append)
-        );
+    for odd in [data(1, 5, 9, 1, 1), data(1, 4, 7, 2, 1), data(1, 6, 3, 3, 1)] {
+        assert_eq!(state.check_append(&odd, AppendOrigin::Replication), Ok(AppendCheck::Append));
         state.update(&odd);
         let entry = state.entry(ProducerId(1)).unwrap();
         assert_eq!(entry.producer_epoch, odd.producer_epoch);
@@ -296,11 +216,7 @@ fn a_coordinators_append_is_not_checked_for_sequence() {
     let mut state = manager();
     state.update(&data(1, 0, 0, 0, 1));
     let batch = data(1, 0, 7, 1, 1);
-    assert!(
-        state
-            .check_append(&batch, AppendOrigin::Coordinator)
-            .is_ok()
-    );
+    assert!(state.check_append(&batch, AppendOrigin::Coordinator).is_ok());
     assert_eq!(check(&state, &batch), Err(45));
 }
 
@@ -312,10 +228,7 @@ fn idle_producers_expire_but_not_those_with_an_open_transaction() {
     assert_eq!(state.remove_expired(1099), 0);
     assert_eq!(state.remove_expired(1100), 1);
     assert!(state.entry(ProducerId(1)).is_none());
-    assert_eq!(
-        check(&state, &data(1, 0, 44, 2, 1)),
-        Ok(AppendCheck::Append)
-    );
+    assert_eq!(check(&state, &data(1, 0, 44, 2, 1)), Ok(AppendCheck::Append));
     assert_eq!(state.remove_expired(i64::MAX), 0);
     assert!(state.has_late_transaction(Duration::from_millis(10), 1012));
     assert!(!state.has_late_transaction(Duration::from_millis(10), 1011));
@@ -330,10 +243,7 @@ fn describe_producers_lists_them_by_id() {
     assert_eq!(listed.len(), 2);
     assert_eq!(listed[0].producer_id, ProducerId(3));
     assert_eq!(listed[0].current_transaction_start_offset, Offset(2));
-    assert_eq!(
-        (listed[1].last_sequence, listed[1].coordinator_epoch),
-        (5, -1)
-    );
+    assert_eq!((listed[1].last_sequence, listed[1].coordinator_epoch), (5, -1));
     assert_eq!(listed[1].current_transaction_start_offset, Offset(-1));
 }
 
@@ -347,10 +257,7 @@ fn golden_snapshots() -> Vec<PathBuf> {
         };
         found.extend(folder.map(|file| file.unwrap().path()));
     }
-    found.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "snapshot")
-    });
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "snapshot"));
     found.sort();
     found
 }
@@ -383,23 +290,14 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
     let good = state.encode_snapshot();
     assert_eq!(snapshot::decode(&good).unwrap().len(), 2);
     for length in 0..good.len() {
-        assert!(
-            snapshot::decode(&good[..length]).is_err(),
-            "cut to {length}"
-        );
+        assert!(snapshot::decode(&good[..length]).is_err(), "cut to {length}");
     }
     for place in 6..good.len() {
         let mut bad = good.clone();
         bad[place] ^= 1;
-        assert!(matches!(
-            snapshot::decode(&bad),
-            Err(SnapshotError::Corrupt { .. })
-        ));
+        assert!(matches!(snapshot::decode(&bad), Err(SnapshotError::Corrupt { .. })));
     }
     let mut version = good.clone();
     version[1] = 2;
-    assert_eq!(
-        snapshot::decode(&version),
-        Err(SnapshotError::UnknownVersion(2))
-    );
+    assert_eq!(snapshot::decode(&version), Err(SnapshotError::UnknownVersion(2)));
 }

@@ -32,22 +32,14 @@ impl Model {
         if epoch > last.epoch {
             return if sequence == 0 { Ok(-1) } else { Err(45) };
         }
-        let of_epoch = self
-            .batches
-            .iter()
-            .rev()
-            .take_while(|batch| batch.epoch == epoch);
+        let of_epoch = self.batches.iter().rev().take_while(|batch| batch.epoch == epoch);
         for known in of_epoch.take(5) {
             if known.sequences == sequences {
                 return Ok(known.offset);
             }
         }
         let expected = (last.sequences.last().unwrap() + 1) % MODULUS;
-        if sequence == expected {
-            Ok(-1)
-        } else {
-            Err(45)
-        }
+        if sequence == expected { Ok(-1) } else { Err(45) }
     }
 }
 

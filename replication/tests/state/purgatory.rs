@@ -34,13 +34,7 @@ impl DelayedOperation for Wait {
 }
 
 fn wait(name: u32, counter: &Arc<AtomicUsize>, wants: usize) -> Wait {
-    Wait {
-        name,
-        counter: counter.clone(),
-        wants,
-        evaluations: Arc::default(),
-        bump_at: None,
-    }
+    Wait { name, counter: counter.clone(), wants, evaluations: Arc::default(), bump_at: None }
 }
 
 fn parked(watch: Watch<Wait>) -> WatchHandle<Wait> {
@@ -51,10 +45,7 @@ fn parked(watch: Watch<Wait>) -> WatchHandle<Wait> {
 }
 
 fn names(operations: Vec<Wait>) -> Vec<u32> {
-    operations
-        .into_iter()
-        .map(|operation| operation.name)
-        .collect()
+    operations.into_iter().map(|operation| operation.name).collect()
 }
 
 #[test]
@@ -70,10 +61,7 @@ fn an_operation_completes_at_once_when_it_is_satisfied() {
 fn f04_a_change_between_the_first_look_and_the_registration_is_not_missed() {
     let purgatory = Purgatory::new();
     let counter = Arc::new(AtomicUsize::new(0));
-    let slips_in = Wait {
-        bump_at: Some(0),
-        ..wait(1, &counter, 1)
-    };
+    let slips_in = Wait { bump_at: Some(0), ..wait(1, &counter, 1) };
     let watch = purgatory.watch(slips_in, &[1], at(10));
     assert!(matches!(watch, Watch::Satisfied(_)));
     assert_eq!(purgatory.delayed(), 0);
@@ -91,10 +79,7 @@ fn a_check_takes_the_satisfied_in_the_order_they_came_and_only_once() {
     counter.store(1, Ordering::SeqCst);
     assert!(purgatory.check(&3).is_empty(), "nobody waits there");
     assert_eq!(names(purgatory.check(&1)), [2, 3]);
-    assert!(
-        purgatory.check(&2).is_empty(),
-        "2 is gone from its other key too"
-    );
+    assert!(purgatory.check(&2).is_empty(), "2 is gone from its other key too");
     assert_eq!((purgatory.delayed(), purgatory.waiting_under(&1)), (1, 1));
     counter.store(2, Ordering::SeqCst);
     assert_eq!(names(purgatory.check(&2)), [1]);
@@ -139,10 +124,7 @@ fn leftovers_under_other_keys_go_when_those_are_used_or_swept() {
     for round in 0..1100 {
         counter.store(0, Ordering::SeqCst);
         parked(purgatory.watch(wait(round, &counter, 1), &keys, at(10)));
-        assert!(
-            purgatory.watched() <= 101,
-            "a key never lists more than one leftover here"
-        );
+        assert!(purgatory.watched() <= 101, "a key never lists more than one leftover here");
         counter.store(1, Ordering::SeqCst);
         assert_eq!(purgatory.check(&7).len(), 1);
     }

@@ -10,11 +10,7 @@ use replication::fetch_session::{
 use std::collections::BTreeMap;
 
 fn partitions(fetch: &SessionFetch) -> Vec<(i32, i64)> {
-    fetch
-        .to_send
-        .iter()
-        .map(|(key, fetch)| (key.partition, fetch.fetch_offset.get()))
-        .collect()
+    fetch.to_send.iter().map(|(key, fetch)| (key.partition, fetch.fetch_offset.get())).collect()
 }
 
 fn accept(handler: &mut FetchSessionHandler, id: i32, answered: &[PartitionKey]) {
@@ -27,10 +23,7 @@ fn opened() -> FetchSessionHandler {
     handler.set(key(0), fetch(0));
     handler.set(key(1), fetch(0));
     let first = handler.build();
-    assert_eq!(
-        (first.metadata.id, first.metadata.epoch),
-        (SessionId(0), SessionEpoch(0))
-    );
+    assert_eq!((first.metadata.id, first.metadata.epoch), (SessionId(0), SessionEpoch(0)));
     assert_eq!(partitions(&first), [(0, 0), (1, 0)]);
     accept(&mut handler, 9, &[key(0), key(1)]);
     handler
@@ -40,10 +33,7 @@ fn opened() -> FetchSessionHandler {
 fn an_incremental_request_names_what_changed_only() {
     let mut handler = opened();
     let idle = handler.build();
-    assert_eq!(
-        (idle.metadata.id, idle.metadata.epoch),
-        (SessionId(9), SessionEpoch(1))
-    );
+    assert_eq!((idle.metadata.id, idle.metadata.epoch), (SessionId(9), SessionEpoch(1)));
     assert!(idle.to_send.is_empty() && idle.to_forget.is_empty());
     accept(&mut handler, 9, &[]);
 
@@ -66,10 +56,7 @@ fn a_change_taken_back_before_the_request_is_not_sent() {
     handler.set(key(3), fetch(0));
     handler.remove(&key(3));
     let idle = handler.build();
-    assert!(
-        idle.to_send.is_empty() && idle.to_forget.is_empty(),
-        "{idle:?}"
-    );
+    assert!(idle.to_send.is_empty() && idle.to_forget.is_empty(), "{idle:?}");
 }
 
 #[test]
@@ -80,20 +67,14 @@ fn errors_and_failures_start_over_with_everything() {
         let verdict = handler.on_response(error, SessionId(0), false, std::iter::empty());
         assert_eq!(verdict, ResponseVerdict::Reset);
         let next = handler.build();
-        assert_eq!(
-            (next.metadata.id, next.metadata.epoch),
-            (SessionId(id), SessionEpoch(0))
-        );
+        assert_eq!((next.metadata.id, next.metadata.epoch), (SessionId(id), SessionEpoch(0)));
         assert_eq!(partitions(&next).len(), 2, "error {error}");
     }
     let mut handler = opened();
     handler.build();
     handler.on_failure();
     let next = handler.build();
-    assert_eq!(
-        (next.metadata.id, next.metadata.epoch),
-        (SessionId(9), SessionEpoch(0))
-    );
+    assert_eq!((next.metadata.id, next.metadata.epoch), (SessionId(9), SessionEpoch(0)));
 }
 
 #[test]
@@ -151,11 +132,7 @@ fn changes_during_a_request_do_not_spoil_its_answer() {
     handler.set(key(2), fetch(0));
     handler.remove(&key(1));
     handler.set(key(1), fetch(8));
-    assert_eq!(
-        handler.sent(&key(1)).unwrap().fetch_offset,
-        Offset(0),
-        "as it was asked"
-    );
+    assert_eq!(handler.sent(&key(1)).unwrap().fetch_offset, Offset(0), "as it was asked");
     assert_eq!(handler.sent(&key(2)), None);
     accept(&mut handler, 9, &[key(0), key(1)]);
     let next = handler.build();
@@ -182,12 +159,7 @@ fn exchange(
     let mut held = BTreeMap::new();
     let mut answered = Vec::new();
     if let Some(reply) = context.error_reply() {
-        handler.on_response(
-            reply.error_code,
-            reply.session_id,
-            false,
-            std::iter::empty(),
-        );
+        handler.on_response(reply.error_code, reply.session_id, false, std::iter::empty());
         return held;
     }
     context.for_each(&no_names, |_, partition| {

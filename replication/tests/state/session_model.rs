@@ -20,11 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
         prop::collection::vec(0..6i32, 0..3),
         prop::collection::vec((0..8u8, 0..3i64, 0..2i64), 6),
     )
-        .prop_map(|(add, forget, worlds)| Step {
-            add,
-            forget,
-            worlds,
-        })
+        .prop_map(|(add, forget, worlds)| Step { add, forget, worlds })
 }
 
 fn facts(world: (u8, i64, i64)) -> ResultFacts {
@@ -53,11 +49,7 @@ struct Model(Vec<Cached>);
 impl Model {
     fn update(&mut self, add: &[i32], forget: &[i32], offset: i64) {
         for partition in add {
-            match self
-                .0
-                .iter_mut()
-                .find(|cached| cached.partition == *partition)
-            {
+            match self.0.iter_mut().find(|cached| cached.partition == *partition) {
                 Some(cached) => cached.offset = offset,
                 None => self.0.push(Cached {
                     partition: *partition,
@@ -75,11 +67,7 @@ impl Model {
         let mut answered = Vec::new();
         for partition in order {
             let facts = facts(worlds[partition as usize]);
-            let index = self
-                .0
-                .iter()
-                .position(|cached| cached.partition == partition)
-                .unwrap();
+            let index = self.0.iter().position(|cached| cached.partition == partition).unwrap();
             let cached = &mut self.0[index];
             let include = facts.records_bytes > 0
                 || cached.high_watermark != facts.high_watermark.get()
@@ -87,11 +75,8 @@ impl Model {
                 || facts.has_preferred_read_replica
                 || facts.has_diverging_epoch
                 || facts.error_code != 0;
-            cached.high_watermark = if facts.error_code != 0 {
-                -1
-            } else {
-                facts.high_watermark.get()
-            };
+            cached.high_watermark =
+                if facts.error_code != 0 { -1 } else { facts.high_watermark.get() };
             cached.log_start = facts.log_start_offset.get();
             if facts.records_bytes > 0 {
                 let moved = self.0.remove(index);

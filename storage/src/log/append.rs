@@ -40,6 +40,8 @@ pub struct LeaderAppendOptions {
     pub origin: AppendOrigin,
     /// What becomes of the timestamps.
     pub timestamp: BatchTimestamp,
+    /// The caller has compared the checksum with these very bytes already: it is not computed again.
+    pub checksum_checked: bool,
 }
 
 impl LeaderAppendOptions {
@@ -47,11 +49,13 @@ impl LeaderAppendOptions {
     pub const CLIENT: LeaderAppendOptions = LeaderAppendOptions {
         origin: AppendOrigin::Client,
         timestamp: BatchTimestamp::Keep,
+        checksum_checked: false,
     };
     /// A batch of one of this cluster's coordinators.
     pub const COORDINATOR: LeaderAppendOptions = LeaderAppendOptions {
         origin: AppendOrigin::Coordinator,
         timestamp: BatchTimestamp::Keep,
+        checksum_checked: false,
     };
 }
 
@@ -98,7 +102,8 @@ struct Incoming<'a> {
 
 impl<D: Disk> Log<D> {
     /// Appends a client's or coordinator's batches as the leader of `epoch`. Checks structure,
-    /// checksum, sizes and the producer's state; what the records say is the caller's to check (P04).
+    /// checksum (unless the caller has), sizes and the producer's state; what the records say is the
+    /// caller's to check (P04).
     ///
     /// # Errors
     /// [`LogError::CorruptBatch`], [`LogError::InvalidRecord`], [`LogError::BatchTooLarge`],
@@ -114,12 +119,9 @@ impl<D: Disk> Log<D> {
         if let Some(latest) = self.epochs.latest_epoch()
             && epoch < latest
         {
-            return Err(LogError::StaleLeaderEpoch {
-                given: epoch,
-                latest,
-            });
+            return Err(LogError::StaleLeaderEpoch { given: epoch, latest });
         }
-        let mut incoming = self.parse_for_leader(records)?;
+        let mut incoming = self.parse_for_leader(records, options.checksum_checked)?;
         let mut headers: Vec<HeaderBytes> = Vec::with_capacity(incoming.len());
         let mut next_offset = self.log_end_offset();
         for batch in &mut incoming {
@@ -144,33 +146,29 @@ impl<D: Disk> Log<D> {
         Ok(LeaderAppend::Appended(info))
     }
 
-    fn parse_for_leader<'a>(&self, records: &'a Bytes) -> Result<Vec<Incoming<'a>>> {
-        let incoming = parse(records)?;
+    fn parse_for_leader<'a>(
+        &self,
+        records: &'a Bytes,
+        checksum_checked: bool,
+    ) -> Result<Vec<Incoming<'a>>> {
+        let incoming = parse(records, checksum_checked)?;
         let whole: usize = incoming.iter().map(|batch| batch.summary.size_bytes).sum();
         if incoming.is_empty() {
             return Err(LogError::InvalidRecord("no batch to append".into()));
         }
         if whole != records.len() {
-            return Err(LogError::CorruptBatch(
-                "bytes are left after the last batch".into(),
-            ));
+            return Err(LogError::CorruptBatch("bytes are left after the last batch".into()));
         }
         let limit_bytes = self.config.max_message_bytes;
         for batch in &incoming {
             let size_bytes = batch.summary.size_bytes;
             if size_bytes > limit_bytes {
-                return Err(LogError::BatchTooLarge {
-                    size_bytes,
-                    limit_bytes,
-                });
+                return Err(LogError::BatchTooLarge { size_bytes, limit_bytes });
             }
         }
         if whole > self.config.segment_bytes as usize {
             let limit_bytes = self.config.segment_bytes as usize;
-            return Err(LogError::AppendTooLarge {
-                size_bytes: whole,
-                limit_bytes,
-            });
+            return Err(LogError::AppendTooLarge { size_bytes: whole, limit_bytes });
         }
         Ok(incoming)
     }
@@ -190,7 +188,7 @@ impl<D: Disk> Log<D> {
         leader_epoch: LeaderEpoch,
         now: Now,
     ) -> Result<Option<AppendInfo>> {
-        let mut incoming = parse(records)?;
+        let mut incoming = parse(records, false)?;
         if let Some(newer) = incoming.iter().position(|batch| batch.epoch > leader_epoch) {
             incoming.truncate(newer);
         }
@@ -258,10 +256,7 @@ impl<D: Disk> Log<D> {
         self.assign_epochs_of(batches)?;
         let rolled = self.maybe_roll(&merged(batches, size_bytes), now)?;
         let place = self.log_end();
-        let start = LogOffsetMetadata {
-            offset: first.base_offset,
-            ..place
-        };
+        let start = LogOffsetMetadata { offset: first.base_offset, ..place };
         let summaries: Vec<BatchSummary> = batches.iter().map(|batch| batch.summary).collect();
         let limits = self.index_limits();
         self.active_mut().append(parts, &summaries, limits)?;
@@ -286,10 +281,7 @@ impl<D: Disk> Log<D> {
             start,
             log_append_time_ms: -1,
             size_bytes,
-            record_count: batches
-                .iter()
-                .map(|batch| i64::from(batch.view.count()))
-                .sum(),
+            record_count: batches.iter().map(|batch| i64::from(batch.view.count())).sum(),
             rolled,
             completed,
         })
@@ -365,14 +357,16 @@ impl AppendInfo {
 }
 
 /// The whole batches at the front of `records`, checked.
-fn parse(records: &Bytes) -> Result<Vec<Incoming<'_>>> {
+fn parse(records: &Bytes, checksum_checked: bool) -> Result<Vec<Incoming<'_>>> {
     let corrupt = |error: protocol::records::BatchError| LogError::CorruptBatch(error.to_string());
     let mut incoming = Vec::with_capacity(1);
     let mut views = BatchViews::new(records);
     let mut position = 0;
     while let Some(view) = views.next() {
         let view = view.map_err(corrupt)?;
-        view.check_crc().map_err(corrupt)?;
+        if !checksum_checked {
+            view.check_crc().map_err(corrupt)?;
+        }
         view.check_counts().map_err(corrupt)?;
         incoming.push(Incoming {
             position,
@@ -395,14 +389,9 @@ fn place(
     now: Now,
 ) -> Result<HeaderBytes> {
     let delta = i64::from(batch.view.last_offset_delta());
-    let last_offset = base_offset
-        .0
-        .checked_add(delta)
-        .filter(|last| *last < i64::MAX);
+    let last_offset = base_offset.0.checked_add(delta).filter(|last| *last < i64::MAX);
     let Some(last_offset) = last_offset.map(Offset) else {
-        return Err(LogError::InvalidRecord(
-            "the log's offsets are used up".into(),
-        ));
+        return Err(LogError::InvalidRecord("the log's offsets are used up".into()));
     };
     let mut header = [0; BATCH_HEADER_BYTES];
     header.copy_from_slice(&batch.view.as_bytes()[..BATCH_HEADER_BYTES]);
@@ -430,16 +419,9 @@ fn place(
 
 /// One summary for all batches of a write, as rolling judges them together.
 fn merged(batches: &[Incoming<'_>], size_bytes: usize) -> BatchSummary {
-    let first = batches
-        .first()
-        .map_or(Offset::ZERO, |batch| batch.summary.base_offset);
-    let last = batches
-        .last()
-        .map_or(Offset::ZERO, |batch| batch.summary.last_offset);
-    let newest = batches
-        .iter()
-        .map(|batch| batch.summary.max_timestamp_ms)
-        .max();
+    let first = batches.first().map_or(Offset::ZERO, |batch| batch.summary.base_offset);
+    let last = batches.last().map_or(Offset::ZERO, |batch| batch.summary.last_offset);
+    let newest = batches.iter().map(|batch| batch.summary.max_timestamp_ms).max();
     BatchSummary {
         base_offset: first,
         last_offset: last,

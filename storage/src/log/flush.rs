@@ -114,8 +114,7 @@ impl<D: Disk> Log<D> {
     /// When `flush.ms` asks for the next flush.
     pub fn next_flush(&self) -> Option<Instant> {
         let wait = u64::try_from(self.config.flush_ms).ok()?;
-        self.unflushed_since
-            .map(|since| since + std::time::Duration::from_millis(wait))
+        self.unflushed_since.map(|since| since + std::time::Duration::from_millis(wait))
     }
 
     /// Flushes if `flush.ms` asks for it; gives whether it did.

@@ -174,9 +174,7 @@ impl<D: Disk> Log<D> {
     pub fn size_bytes_from(&self, offset: Offset) -> Result<u64> {
         let at = self.segment_at(offset);
         let before = self.segments[at].locate(offset)?;
-        let skipped = before.map_or(self.segments[at].size_bytes(), |found| {
-            found.position.into()
-        });
+        let skipped = before.map_or(self.segments[at].size_bytes(), |found| found.position.into());
         let whole: u64 = self.segments[at..].iter().map(Segment::size_bytes).sum();
         Ok(whole - skipped)
     }
@@ -240,9 +238,7 @@ impl<D: Disk> Log<D> {
 
     /// Index of the segment that spans `offset`: the last that starts at or below it, or the first.
     fn segment_at(&self, offset: Offset) -> usize {
-        self.segments
-            .partition_point(|segment| segment.base_offset() <= offset)
-            .saturating_sub(1)
+        self.segments.partition_point(|segment| segment.base_offset() <= offset).saturating_sub(1)
     }
 
     fn index_limits(&self) -> IndexLimits {
@@ -261,12 +257,8 @@ impl<D: Disk> Log<D> {
     }
 
     fn write_epochs(&mut self) -> Result<()> {
-        let entries: Vec<(LeaderEpoch, Offset)> = self
-            .epochs
-            .entries()
-            .iter()
-            .map(|entry| (entry.epoch, entry.start_offset))
-            .collect();
+        let entries: Vec<(LeaderEpoch, Offset)> =
+            self.epochs.entries().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
         checkpoint::write_leader_epochs(&self.disk, &self.dir, &entries)?;
         self.names_changed = false;
         Ok(())
@@ -274,10 +266,7 @@ impl<D: Disk> Log<D> {
 }
 
 fn epoch_entries(pairs: Vec<(LeaderEpoch, Offset)>) -> impl Iterator<Item = EpochEntry> {
-    pairs.into_iter().map(|(epoch, start_offset)| EpochEntry {
-        epoch,
-        start_offset,
-    })
+    pairs.into_iter().map(|(epoch, start_offset)| EpochEntry { epoch, start_offset })
 }
 
 /// How much of `segment.jitter.ms` the segment at `base_offset` loses: fixed by the names, so that

@@ -45,13 +45,7 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// A storage failure.
     pub fn open(open: OpenLog<'_, D>, now: Now) -> Result<Log<D>> {
-        let OpenLog {
-            disk,
-            dir,
-            topic_partition,
-            config,
-            ..
-        } = open;
+        let OpenLog { disk, dir, topic_partition, config, .. } = open;
         make_folder(disk, &dir)?;
         let found = sweep(disk, &dir)?;
         let mut producers = ProducerStateManager::new(config.producer_id_expiration);
@@ -98,9 +92,8 @@ impl<D: Disk> Log<D> {
         for (segment, next) in self.segments.iter_mut().zip(bases.iter().skip(1)) {
             segment.set_next_offset(*next);
         }
-        self.log_start_offset = self
-            .log_start_offset
-            .max(bases.first().copied().unwrap_or(Offset::ZERO));
+        self.log_start_offset =
+            self.log_start_offset.max(bases.first().copied().unwrap_or(Offset::ZERO));
         if !clean && !bases.is_empty() {
             // The segment that spans the recovery point, and all after it.
             let from = self.segment_at(self.recovery_point);
@@ -188,11 +181,7 @@ impl<D: Disk> Log<D> {
             self.segments.drain(..made);
         }
         let end = self.log_end_offset();
-        self.recovery_point = if clean {
-            end
-        } else {
-            self.recovery_point.min(end)
-        };
+        self.recovery_point = if clean { end } else { self.recovery_point.min(end) };
         Ok(())
     }
 
@@ -236,10 +225,7 @@ struct Found {
 /// Looks through the folder: removes what an earlier process left half done, and what has no
 /// segment.
 fn sweep<D: Disk>(disk: &D, dir: &Path) -> Result<Found> {
-    let mut found = Found {
-        segments: Vec::new(),
-        snapshots: Vec::new(),
-    };
+    let mut found = Found { segments: Vec::new(), snapshots: Vec::new() };
     let mut indexes = Vec::new();
     for entry in disk.list(dir).at("list", dir)? {
         let (name, path) = (&entry.name, dir.join(&entry.name));
@@ -248,11 +234,7 @@ fn sweep<D: Disk>(disk: &D, dir: &Path) -> Result<Found> {
             remove_if_there(disk, &path)?;
         } else if extension == "swap" {
             let reason = "an interrupted compaction; start Kafka once to complete it".to_string();
-            return Err(LogError::CorruptFile {
-                path,
-                position: 0,
-                reason,
-            });
+            return Err(LogError::CorruptFile { path, position: 0, reason });
         } else if let Some(base) = files::parse_file_name(name, files::LOG) {
             found.segments.push(base);
         } else if let Some(offset) = files::parse_file_name(name, files::SNAPSHOT) {

@@ -26,12 +26,8 @@ impl<D: Disk> Log<D> {
             return Ok(());
         }
         let path = snapshot_path(&self.dir, offset);
-        let file = self
-            .disk
-            .open(&path, OpenMode::Truncate)
-            .at("create", &path)?;
-        file.write_at(&[&self.producers.encode_snapshot()], 0)
-            .at("write", &path)?;
+        let file = self.disk.open(&path, OpenMode::Truncate).at("create", &path)?;
+        file.write_at(&[&self.producers.encode_snapshot()], 0).at("write", &path)?;
         self.producers.on_snapshot_written(offset);
         self.snapshots.insert(offset);
         self.names_changed = true;

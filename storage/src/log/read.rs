@@ -95,11 +95,7 @@ impl<D: Disk> Log<D> {
             return Ok(FetchDataInfo::empty(start));
         }
         let first_batch = found.size_bytes as usize;
-        let wanted = if min_one_batch {
-            max_bytes.max(first_batch)
-        } else {
-            max_bytes
-        };
+        let wanted = if min_one_batch { max_bytes.max(first_batch) } else { max_bytes };
         let len = usize::try_from(readable).unwrap_or(usize::MAX).min(wanted);
         let records = if len == 0 {
             Records::empty()
@@ -117,9 +113,7 @@ impl<D: Disk> Log<D> {
     /// An offset that no batch before `position` of segment `at` reaches.
     fn bound_after(&self, at: usize, position: u64) -> Result<Offset> {
         let segment = &self.segments[at];
-        Ok(segment
-            .offset_bound_at(position)?
-            .unwrap_or(segment.next_offset()))
+        Ok(segment.offset_bound_at(position)?.unwrap_or(segment.next_offset()))
     }
 
     /// The transactions to skip in what a read_committed reader got from a read at `offset`: those

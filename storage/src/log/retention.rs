@@ -61,9 +61,7 @@ impl<D: Disk> Log<D> {
                 break;
             }
             let below_start = next.is_some_and(|next| next <= self.log_start_offset);
-            let age_ms = now
-                .wall_clock_ms
-                .saturating_sub(segment.retention_timestamp_ms());
+            let age_ms = now.wall_clock_ms.saturating_sub(segment.retention_timestamp_ms());
             let too_old =
                 limits_apply && self.config.retention_ms >= 0 && age_ms > self.config.retention_ms;
             let too_much = limits_apply && excess_bytes > 0 && excess_bytes >= segment.size_bytes();
@@ -101,12 +99,7 @@ impl<D: Disk> Log<D> {
     pub fn remove_deleted_files(&mut self, now: Instant) -> Result<usize> {
         let mut removed = 0;
         while self.deleted.front().is_some_and(|files| files.due <= now) {
-            for path in self
-                .deleted
-                .pop_front()
-                .into_iter()
-                .flat_map(|files| files.paths)
-            {
+            for path in self.deleted.pop_front().into_iter().flat_map(|files| files.paths) {
                 removed += usize::from(remove_if_there(&self.disk, &path)?);
             }
         }
@@ -128,9 +121,7 @@ impl<D: Disk> Log<D> {
         let name = files::deleted_folder_name(&self.topic_partition, unique);
         let parent = self.parent_dir().to_path_buf();
         let target = parent.join(name);
-        self.disk
-            .rename(&self.dir, &target)
-            .at("rename", &self.dir)?;
+        self.disk.rename(&self.dir, &target).at("rename", &self.dir)?;
         self.disk.sync_dir(&parent).at("sync", &parent)?;
         for waiting in &mut self.deleted {
             for path in &mut waiting.paths {

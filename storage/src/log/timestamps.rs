@@ -44,17 +44,12 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// A storage failure.
     pub fn max_timestamp(&self) -> Result<Option<TimestampAndOffset>> {
-        let newest = self
-            .segments
-            .iter()
-            .map(|segment| segment.largest_timestamp().timestamp_ms);
+        let newest = self.segments.iter().map(|segment| segment.largest_timestamp().timestamp_ms);
         let Some(newest) = newest.max().filter(|newest| *newest >= 0) else {
             return Ok(None);
         };
-        let holder = self
-            .segments
-            .iter()
-            .find(|segment| segment.largest_timestamp().timestamp_ms == newest);
+        let holder =
+            self.segments.iter().find(|segment| segment.largest_timestamp().timestamp_ms == newest);
         match holder {
             Some(segment) => segment.find_by_timestamp(newest, Offset::ZERO),
             None => Ok(None),
@@ -89,10 +84,7 @@ impl<D: Disk> Segment<D> {
             let mut buffer = ReadBuffer::new();
             let fits =
                 |record: &Record<'_>| record.timestamp >= timestamp_ms && record.offset >= from;
-            for record in view
-                .records(&mut buffer, MAX_RECORDS_BYTES)
-                .map_err(broken)?
-            {
+            for record in view.records(&mut buffer, MAX_RECORDS_BYTES).map_err(broken)? {
                 let record = record.map_err(broken)?;
                 if fits(&record) {
                     return Ok(Some(TimestampAndOffset {

@@ -103,12 +103,8 @@ impl<D: Disk> Log<D> {
 
     /// Removes the snapshots of the producers' state that `gone` picks.
     pub(super) fn remove_snapshots(&mut self, gone: impl Fn(Offset) -> bool) -> Result<()> {
-        let picked: Vec<Offset> = self
-            .snapshots
-            .iter()
-            .copied()
-            .filter(|offset| gone(*offset))
-            .collect();
+        let picked: Vec<Offset> =
+            self.snapshots.iter().copied().filter(|offset| gone(*offset)).collect();
         for offset in picked {
             remove_if_there(&self.disk, &snapshot_path(&self.dir, offset))?;
             self.snapshots.remove(&offset);

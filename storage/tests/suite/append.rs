@@ -4,7 +4,6 @@ use bytes::Bytes;
 use protocol::records::{BatchView, TimestampType};
 use protocol::{LeaderEpoch, Offset};
 use replication::LogOffsetMetadata;
-use replication::producer_state::AppendOrigin;
 use storage::{BatchTimestamp, LeaderAppend, LeaderAppendOptions, LogConfig, LogError, RealDisk};
 
 use crate::common::{
@@ -18,18 +17,12 @@ fn a_leader_fills_in_offset_and_epoch_and_changes_nothing_else() {
     append_records(&mut log, 3, 100, 4);
     let given = batch(&[200, 201]);
     let info = append(&mut log, &given, 5);
-    assert_eq!(
-        info.start,
-        LogOffsetMetadata::new(Offset(3), Offset(0), info.start.position)
-    );
+    assert_eq!(info.start, LogOffsetMetadata::new(Offset(3), Offset(0), info.start.position));
     let bytes = read_all(&log, Offset(3));
     assert_eq!(bytes[8..12], given[8..12]);
     assert_eq!(bytes[16..], given[16..]);
     let view = BatchView::parse(&bytes).expect("whole");
-    assert_eq!(
-        (view.base_offset(), view.partition_leader_epoch()),
-        (Offset(3), LeaderEpoch(5))
-    );
+    assert_eq!((view.base_offset(), view.partition_leader_epoch()), (Offset(3), LeaderEpoch(5)));
     view.check_crc().expect("intact");
     assert_eq!(epochs(&log), [(4, 0), (5, 3)]);
 }
@@ -38,13 +31,11 @@ fn a_leader_fills_in_offset_and_epoch_and_changes_nothing_else() {
 fn log_append_time_is_stamped_under_a_new_checksum() {
     let (_root, _dir, mut log) = temporary(small());
     let options = LeaderAppendOptions {
-        origin: AppendOrigin::Client,
         timestamp: BatchTimestamp::LogAppendTime,
+        ..LeaderAppendOptions::CLIENT
     };
     let answer = log.append_as_leader(&batch(&[7, 8]), LeaderEpoch(0), options, now(5_000));
-    let Ok(LeaderAppend::Appended(info)) = answer else {
-        panic!("{answer:?}")
-    };
+    let Ok(LeaderAppend::Appended(info)) = answer else { panic!("{answer:?}") };
     assert_eq!(info.log_append_time_ms, 5_000);
     let bytes = read_all(&log, Offset(0));
     let view = BatchView::parse(&bytes).expect("whole");
@@ -55,41 +46,40 @@ fn log_append_time_is_stamped_under_a_new_checksum() {
 
 #[test]
 fn damaged_or_oversized_batches_leave_no_trace() {
-    let (_root, _dir, mut log) = temporary(LogConfig {
-        max_message_bytes: 150,
-        ..small()
-    });
+    let (_root, _dir, mut log) = temporary(LogConfig { max_message_bytes: 150, ..small() });
     let mut damaged = batch(&[1]).to_vec();
     *damaged.last_mut().expect("bytes") ^= 1;
     let mut try_append = |bytes: Bytes| {
         log.append_as_leader(&bytes, LeaderEpoch(1), LeaderAppendOptions::CLIENT, now(1))
     };
-    assert!(matches!(
-        try_append(damaged.into()),
-        Err(LogError::CorruptBatch(_))
-    ));
-    assert!(matches!(
-        try_append(batch(&[1, 2, 3, 4])),
-        Err(LogError::BatchTooLarge { .. })
-    ));
-    assert!(matches!(
-        try_append(batch(&[1]).slice(..70)),
-        Err(LogError::InvalidRecord(_))
-    ));
+    assert!(matches!(try_append(damaged.into()), Err(LogError::CorruptBatch(_))));
+    assert!(matches!(try_append(batch(&[1, 2, 3, 4])), Err(LogError::BatchTooLarge { .. })));
+    assert!(matches!(try_append(batch(&[1]).slice(..70)), Err(LogError::InvalidRecord(_))));
     assert_eq!((log.log_end_offset(), log.size_bytes()), (Offset(0), 0));
     assert!(log.epochs().is_empty());
+}
+
+#[test]
+fn a_checksum_is_computed_unless_the_caller_did_so() {
+    let (_root, _dir, mut log) = temporary(small());
+    let mut given = batch(&[1, 2]).to_vec();
+    if let Some(last) = given.last_mut() {
+        *last ^= 1;
+    }
+    let given = Bytes::from(given);
+    let refused = log.append_as_leader(&given, LeaderEpoch(0), LeaderAppendOptions::CLIENT, now(1));
+    assert!(matches!(refused, Err(LogError::CorruptBatch(_))));
+    let options = LeaderAppendOptions { checksum_checked: true, ..LeaderAppendOptions::CLIENT };
+    let trusted = log.append_as_leader(&given, LeaderEpoch(0), options, now(1));
+    assert!(matches!(trusted, Ok(LeaderAppend::Appended(_))));
 }
 
 #[test]
 fn an_older_leader_epoch_cannot_write() {
     let (_root, _dir, mut log) = temporary(small());
     log.assign_leader_epoch(LeaderEpoch(3)).expect("noted");
-    let refused = log.append_as_leader(
-        &batch(&[1]),
-        LeaderEpoch(2),
-        LeaderAppendOptions::CLIENT,
-        now(1),
-    );
+    let refused =
+        log.append_as_leader(&batch(&[1]), LeaderEpoch(2), LeaderAppendOptions::CLIENT, now(1));
     assert!(matches!(refused, Err(LogError::StaleLeaderEpoch { .. })));
 }
 
@@ -98,10 +88,7 @@ fn f01_one_whole_batch_comes_even_beyond_the_limit() {
     let (_root, _dir, mut log) = temporary(small());
     let size = append_records(&mut log, 2, 100, 0).size_bytes;
     append_records(&mut log, 2, 200, 0);
-    let read = |max, min_one| {
-        log.read(Offset(0), max, log.log_end(), min_one)
-            .expect("reads")
-    };
+    let read = |max, min_one| log.read(Offset(0), max, log.log_end(), min_one).expect("reads");
     assert_eq!(read(1, true).records.len(), size);
     let limited = read(1, false);
     assert!(limited.first_batch_incomplete);
@@ -116,27 +103,13 @@ fn f05_a_read_inside_a_batch_starts_at_its_base_and_stops_at_the_bound() {
     let first = append_records(&mut log, 5, 100, 0);
     let second = append_records(&mut log, 5, 200, 0);
     let third = append_records(&mut log, 5, 300, 0);
-    let info = log
-        .read(Offset(7), usize::MAX, third.start, true)
-        .expect("reads");
+    let info = log.read(Offset(7), usize::MAX, third.start, true).expect("reads");
     assert_eq!(info.start.position, second.start.position);
     assert_eq!(info.records.len(), second.size_bytes);
-    let by_offset = log
-        .read(Offset(7), usize::MAX, Offset(10).into(), true)
-        .expect("reads");
+    let by_offset = log.read(Offset(7), usize::MAX, Offset(10).into(), true).expect("reads");
     assert_eq!(by_offset.records.len(), second.size_bytes);
-    assert!(
-        log.read(Offset(12), 100, third.start, true)
-            .expect("reads")
-            .records
-            .is_empty()
-    );
-    assert!(
-        log.read(Offset(15), 100, log.log_end(), true)
-            .expect("reads")
-            .records
-            .is_empty()
-    );
+    assert!(log.read(Offset(12), 100, third.start, true).expect("reads").records.is_empty());
+    assert!(log.read(Offset(15), 100, log.log_end(), true).expect("reads").records.is_empty());
     assert_eq!(first.start.position, 0);
     let beyond = log.read(Offset(16), 100, log.log_end(), true);
     assert!(matches!(beyond, Err(LogError::OffsetOutOfRange { .. })));
@@ -152,14 +125,8 @@ fn f07_times_lead_to_the_record_and_the_largest_one_to_the_earliest_batch() {
     append(&mut log, &batch(&[395, 100]), 3);
     assert!(log.segment_count() > 3);
     for at in 0..40 {
-        let found = log
-            .find_by_timestamp(at * 10 + 1)
-            .expect("reads")
-            .expect("found");
-        assert_eq!(
-            (found.timestamp_ms, found.offset),
-            (at * 10 + 5, Offset(at * 2 + 1))
-        );
+        let found = log.find_by_timestamp(at * 10 + 1).expect("reads").expect("found");
+        assert_eq!((found.timestamp_ms, found.offset), (at * 10 + 5, Offset(at * 2 + 1)));
     }
     let largest = log.max_timestamp().expect("reads").expect("found");
     assert_eq!(
@@ -181,9 +148,7 @@ fn x01_a_repeat_is_answered_with_the_first_offset_and_not_written() {
         let bytes = producer_batch(7, sequence, count, false);
         log.append_as_leader(&bytes, LeaderEpoch(0), LeaderAppendOptions::CLIENT, now(1))
     };
-    let Ok(LeaderAppend::Duplicate(known)) = again(0, 2) else {
-        panic!("a repeat")
-    };
+    let Ok(LeaderAppend::Duplicate(known)) = again(0, 2) else { panic!("a repeat") };
     assert_eq!(known.last_offset, Offset(1));
     assert!(matches!(again(9, 1), Err(LogError::Producer(_))));
     assert_eq!(log.log_end_offset(), Offset(3));
@@ -206,23 +171,13 @@ fn f03_aborted_transactions_are_found_from_any_offset_they_reach_over() {
     assert_eq!(log.first_unstable_offset(), None);
     let check = |log: &storage::Log<RealDisk>| {
         for from in [0, 1, 20, 34] {
-            let found = log
-                .aborted_transactions(Offset(from), end)
-                .expect("searched");
+            let found = log.aborted_transactions(Offset(from), end).expect("searched");
             assert_eq!(found.len(), 1, "from {from}");
             let txn = found[0];
             assert_eq!((txn.first_offset, txn.last_offset), (Offset(0), Offset(34)));
-            assert_eq!(
-                txn.last_stable_offset,
-                Offset(2),
-                "producer 2 was still open"
-            );
+            assert_eq!(txn.last_stable_offset, Offset(2), "producer 2 was still open");
         }
-        assert!(
-            log.aborted_transactions(Offset(35), end)
-                .expect("searched")
-                .is_empty()
-        );
+        assert!(log.aborted_transactions(Offset(35), end).expect("searched").is_empty());
     };
     check(&log);
     drop(log);
@@ -232,26 +187,15 @@ fn f03_aborted_transactions_are_found_from_any_offset_they_reach_over() {
 #[test]
 fn t11_an_empty_follower_accepts_the_batch_that_lies_across_its_start() {
     let (_root, _dir, mut log) = temporary(small());
-    log.truncate_fully_and_start_at(Offset(15), None, now(1))
-        .expect("emptied");
+    log.truncate_fully_and_start_at(Offset(15), None, now(1)).expect("emptied");
     let across = batch_at(10, 2, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    let info = log
-        .append_as_follower(&across, LeaderEpoch(2), now(1))
-        .expect("accepted");
+    let info = log.append_as_follower(&across, LeaderEpoch(2), now(1)).expect("accepted");
     assert_eq!(info.map(|info| info.last_offset), Some(Offset(19)));
-    assert_eq!(
-        (log.log_start_offset(), log.log_end_offset()),
-        (Offset(15), Offset(20))
-    );
-    let read = log
-        .read(Offset(15), usize::MAX, log.log_end(), true)
-        .expect("reads");
+    assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(15), Offset(20)));
+    let read = log.read(Offset(15), usize::MAX, log.log_end(), true).expect("reads");
     assert_eq!(read.records.read().expect("reads"), across);
     let refused = log.append_as_follower(&across, LeaderEpoch(2), now(1));
-    assert!(matches!(
-        refused,
-        Err(LogError::UnexpectedAppendOffset { .. })
-    ));
+    assert!(matches!(refused, Err(LogError::UnexpectedAppendOffset { .. })));
 }
 
 #[test]
@@ -264,20 +208,11 @@ fn a_follower_takes_whole_batches_up_to_the_first_newer_epoch() {
     let whole = fetched.len();
     fetched.extend_from_slice(&batch_at(40, 2, &[1])[..50]);
     let fetched = Bytes::from(fetched);
-    let info = log
-        .append_as_follower(&fetched, LeaderEpoch(2), now(1))
-        .expect("appends");
+    let info = log.append_as_follower(&fetched, LeaderEpoch(2), now(1)).expect("appends");
     assert_eq!(info.map(|info| info.size_bytes), Some(whole));
-    assert!(
-        log.segment_count() > 1,
-        "segments stay within segment.bytes"
-    );
+    assert!(log.segment_count() > 1, "segments stay within segment.bytes");
     assert_eq!(read_all(&log, Offset(0)), fetched[..whole]);
     assert_eq!(epochs(&log), [(1, 0), (2, 20)]);
     let newer = batch_at(40, 3, &[1]);
-    assert_eq!(
-        log.append_as_follower(&newer, LeaderEpoch(2), now(1))
-            .expect("nothing"),
-        None
-    );
+    assert_eq!(log.append_as_follower(&newer, LeaderEpoch(2), now(1)).expect("nothing"), None);
 }

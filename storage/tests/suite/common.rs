@@ -16,10 +16,7 @@ use storage::{
 pub const DIR: &str = "/data/t-0";
 
 pub fn now(ms: i64) -> Now {
-    Now {
-        monotonic: Instant(Duration::from_millis(ms as u64)),
-        wall_clock_ms: ms,
-    }
+    Now { monotonic: Instant(Duration::from_millis(ms as u64)), wall_clock_ms: ms }
 }
 
 pub fn partition() -> TopicPartition {
@@ -28,11 +25,7 @@ pub fn partition() -> TopicPartition {
 
 /// Small segments and a dense index, as in the golden folder.
 pub fn small() -> LogConfig {
-    LogConfig {
-        segment_bytes: 1000,
-        index_interval_bytes: 200,
-        ..LogConfig::default()
-    }
+    LogConfig { segment_bytes: 1000, index_interval_bytes: 200, ..LogConfig::default() }
 }
 
 pub struct Given<'a, D> {
@@ -46,14 +39,7 @@ pub struct Given<'a, D> {
 
 impl<'a, D: Disk> Given<'a, D> {
     pub fn new(disk: &'a D, dir: &'a Path, config: LogConfig) -> Self {
-        Self {
-            disk,
-            dir,
-            config,
-            start: 0,
-            recovery_point: 0,
-            clean: false,
-        }
+        Self { disk, dir, config, start: 0, recovery_point: 0, clean: false }
     }
 
     pub fn clean(mut self) -> Self {
@@ -91,9 +77,7 @@ pub fn temporary(config: LogConfig) -> (tempfile::TempDir, PathBuf, Log<RealDisk
 pub fn batch_at(base: i64, epoch: i32, timestamps: &[i64]) -> Bytes {
     let mut builder = BatchBuilder::new(Offset(base)).leader_epoch(LeaderEpoch(epoch));
     for timestamp in timestamps {
-        builder
-            .append(*timestamp, Some(b"key"), Some(b"a value of some bytes"), [])
-            .expect("fits");
+        builder.append(*timestamp, Some(b"key"), Some(b"a value of some bytes"), []).expect("fits");
     }
     builder.build().expect("builds")
 }
@@ -104,32 +88,22 @@ pub fn batch(timestamps: &[i64]) -> Bytes {
 
 /// A batch of `count` records of an idempotent or transactional producer.
 pub fn producer_batch(id: i64, sequence: i32, count: usize, transactional: bool) -> Bytes {
-    let stamp = ProducerStamp {
-        id: ProducerId(id),
-        epoch: ProducerEpoch(0),
-        base_sequence: sequence,
-    };
+    let stamp =
+        ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence: sequence };
     let mut builder = BatchBuilder::new(Offset(0)).producer(stamp);
     if transactional {
         builder = builder.transactional();
     }
     for at in 0..count {
-        builder
-            .append(500 + at as i64, None, Some(b"some value"), [])
-            .expect("fits");
+        builder.append(500 + at as i64, None, Some(b"some value"), []).expect("fits");
     }
     builder.build().expect("builds")
 }
 
 pub fn marker(id: i64, commit: bool) -> Bytes {
-    let marker = EndTransactionMarker {
-        commit,
-        coordinator_epoch: 3,
-    };
+    let marker = EndTransactionMarker { commit, coordinator_epoch: 3 };
     let producer = (ProducerId(id), ProducerEpoch(0));
-    marker
-        .build(Offset(0), LeaderEpoch(0), 600, producer)
-        .expect("builds")
+    marker.build(Offset(0), LeaderEpoch(0), 600, producer).expect("builds")
 }
 
 pub fn append<D: Disk>(log: &mut Log<D>, batch: &Bytes, epoch: i32) -> AppendInfo {
@@ -156,9 +130,7 @@ pub fn read_all<D: Disk>(log: &Log<D>, offset: Offset) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut offset = offset;
     while offset < log.log_end_offset() {
-        let info = log
-            .read(offset, usize::MAX, log.log_end(), true)
-            .expect("reads");
+        let info = log.read(offset, usize::MAX, log.log_end(), true).expect("reads");
         let part = info.records.read().expect("reads");
         let mut next = offset;
         for view in BatchViews::new(&part) {
@@ -189,11 +161,7 @@ pub fn records(bytes: &[u8]) -> Vec<(i64, i64)> {
 }
 
 pub fn epochs<D: Disk>(log: &Log<D>) -> Vec<(i32, i64)> {
-    log.epochs()
-        .entries()
-        .iter()
-        .map(|entry| (entry.epoch.0, entry.start_offset.0))
-        .collect()
+    log.epochs().entries().iter().map(|entry| (entry.epoch.0, entry.start_offset.0)).collect()
 }
 
 pub fn golden() -> Option<PathBuf> {

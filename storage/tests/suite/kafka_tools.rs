@@ -14,10 +14,7 @@ fn tool() -> Option<PathBuf> {
     if path.exists() && java.is_ok_and(|output| output.status.success()) {
         return Some(path);
     }
-    println!(
-        "SKIPPED: no java, or no Kafka to compare with at {}",
-        path.display()
-    );
+    println!("SKIPPED: no java, or no Kafka to compare with at {}", path.display());
     None
 }
 
@@ -35,21 +32,14 @@ fn dump(tool: &Path, dir: &Path, extensions: &[&str], arguments: &[&str]) -> Str
         .output()
         .expect("runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 
 #[test]
 fn kafkas_dump_tool_reads_our_files_and_finds_their_indexes_sound() {
     let Some(tool) = tool() else { return };
-    let (_root, dir, mut log) = temporary(LogConfig {
-        segment_bytes: 3000,
-        ..small()
-    });
+    let (_root, dir, mut log) = temporary(LogConfig { segment_bytes: 3000, ..small() });
     let mut sequence = 0;
     for at in 0..20 {
         append_records(&mut log, 2, 1_000 + at * 10, 1);
@@ -63,40 +53,16 @@ fn kafkas_dump_tool_reads_our_files_and_finds_their_indexes_sound() {
     let all = [".log", ".index", ".timeindex", ".txnindex", ".snapshot"];
     let text = dump(&tool, &dir, &all, &["--deep-iteration"]);
     assert_eq!(text.matches("isvalid: true").count(), 60, "{text}");
-    assert_eq!(
-        text.matches("endTxnMarker: ABORT coordinatorEpoch: 3")
-            .count(),
-        10
-    );
-    assert_eq!(
-        text.matches("version: 0 producerId: 1 firstOffset:")
-            .count(),
-        10
-    );
-    for bad in [
-        "isvalid: false",
-        "ismatch",
-        "Non-consecutive",
-        "out of order",
-        "Error",
-    ] {
+    assert_eq!(text.matches("endTxnMarker: ABORT coordinatorEpoch: 3").count(), 10);
+    assert_eq!(text.matches("version: 0 producerId: 1 firstOffset:").count(), 10);
+    for bad in ["isvalid: false", "ismatch", "Non-consecutive", "out of order", "Error"] {
         assert!(!text.contains(bad), "{bad} in {text}");
     }
     let last = log.log_end_offset() - 1;
     assert!(text.contains(&format!("lastOffset: {last}")));
-    assert_eq!(
-        log.aborted_transactions(Offset(0), log.log_end_offset())
-            .expect("all")
-            .len(),
-        10
-    );
+    assert_eq!(log.aborted_transactions(Offset(0), log.log_end_offset()).expect("all").len(), 10);
 
-    let text = dump(
-        &tool,
-        &dir,
-        &[".index", ".timeindex"],
-        &["--index-sanity-check"],
-    );
+    let text = dump(&tool, &dir, &[".index", ".timeindex"], &["--index-sanity-check"]);
     let passed = text.matches("passed sanity check").count();
     assert_eq!(passed, 2 * log.segment_count(), "{text}");
 }

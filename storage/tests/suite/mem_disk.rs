@@ -41,17 +41,13 @@ pub struct MemFile {
 }
 
 fn random(seed: &mut u64, below: usize) -> usize {
-    *seed = seed
-        .wrapping_mul(6364136223846793005)
-        .wrapping_add(1442695040888963407);
+    *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     ((*seed >> 33) as usize) % below.max(1)
 }
 
 impl MemDisk {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0
-            .lock()
-            .expect("no test panics while it holds the lock")
+        self.0.lock().expect("no test panics while it holds the lock")
     }
 
     /// The disk as the next process finds it.
@@ -66,12 +62,8 @@ impl MemDisk {
         let torn = crash != Crash::LoseUnsynced;
         for inode in state.inodes.values_mut() {
             if torn && inode.seen != inode.synced {
-                let common = inode
-                    .seen
-                    .iter()
-                    .zip(&inode.synced)
-                    .take_while(|(a, b)| a == b)
-                    .count();
+                let common =
+                    inode.seen.iter().zip(&inode.synced).take_while(|(a, b)| a == b).count();
                 match random(&mut seed, 3) {
                     0 => inode.seen.clone_from(&inode.synced),
                     1 => {}
@@ -85,20 +77,12 @@ impl MemDisk {
             }
             inode.synced.clone_from(&inode.seen);
         }
-        let all: BTreeSet<PathBuf> = state
-            .names
-            .keys()
-            .chain(state.synced_names.keys())
-            .cloned()
-            .collect();
+        let all: BTreeSet<PathBuf> =
+            state.names.keys().chain(state.synced_names.keys()).cloned().collect();
         let mut names = BTreeMap::new();
         for path in all {
             let (seen, synced) = (state.names.get(&path), state.synced_names.get(&path));
-            let kept = if torn && random(&mut seed, 2) == 0 {
-                seen
-            } else {
-                synced
-            };
+            let kept = if torn && random(&mut seed, 2) == 0 { seen } else { synced };
             if let Some(inode) = kept {
                 names.insert(path, *inode);
             }
@@ -125,12 +109,7 @@ impl Disk for MemDisk {
         let known = state.names.get(path).copied();
         let inode = match (known, mode) {
             (Some(inode), OpenMode::Truncate) => {
-                state
-                    .inodes
-                    .get_mut(&inode)
-                    .ok_or_else(not_found)?
-                    .seen
-                    .clear();
+                state.inodes.get_mut(&inode).ok_or_else(not_found)?.seen.clear();
                 inode
             }
             (Some(inode), _) => inode,
@@ -142,10 +121,7 @@ impl Disk for MemDisk {
             }
             (None, _) => return Err(not_found()),
         };
-        Ok(MemFile {
-            disk: self.clone(),
-            inode,
-        })
+        Ok(MemFile { disk: self.clone(), inode })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -153,16 +129,9 @@ impl Disk for MemDisk {
         if state.dirs.remove(from) {
             state.dirs.insert(to.to_path_buf());
             for names in [true, false] {
-                let map = if names {
-                    &mut state.names
-                } else {
-                    &mut state.synced_names
-                };
-                let inside: Vec<PathBuf> = map
-                    .keys()
-                    .filter(|path| path.starts_with(from))
-                    .cloned()
-                    .collect();
+                let map = if names { &mut state.names } else { &mut state.synced_names };
+                let inside: Vec<PathBuf> =
+                    map.keys().filter(|path| path.starts_with(from)).cloned().collect();
                 for path in inside {
                     if let (Some(inode), Ok(rest)) = (map.remove(&path), path.strip_prefix(from)) {
                         map.insert(to.join(rest), inode);
@@ -177,19 +146,11 @@ impl Disk for MemDisk {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.state()
-            .names
-            .remove(path)
-            .map(|_| ())
-            .ok_or_else(not_found)
+        self.state().names.remove(path).map(|_| ()).ok_or_else(not_found)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.state()
-            .dirs
-            .remove(path)
-            .then_some(())
-            .ok_or_else(not_found)
+        self.state().dirs.remove(path).then_some(()).ok_or_else(not_found)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -219,9 +180,7 @@ impl Disk for MemDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state
-            .synced_names
-            .retain(|path, _| path.parent() != Some(dir));
+        state.synced_names.retain(|path, _| path.parent() != Some(dir));
         let inside: Vec<(PathBuf, u64)> = state
             .names
             .iter()
@@ -241,11 +200,7 @@ impl Disk for MemDisk {
 impl MemFile {
     fn with<T>(&self, change: impl FnOnce(&mut Inode) -> T) -> io::Result<T> {
         let mut state = self.disk.state();
-        state
-            .inodes
-            .get_mut(&self.inode)
-            .map(change)
-            .ok_or_else(not_found)
+        state.inodes.get_mut(&self.inode).map(change).ok_or_else(not_found)
     }
 }
 

@@ -84,10 +84,7 @@ impl Model {
     /// Cuts at a batch boundary at or below `end`.
     fn cut(&mut self, end: i64) {
         self.batches.retain(|batch| batch.last < end);
-        self.end = self
-            .batches
-            .last()
-            .map_or(self.end.min(end), |batch| batch.last + 1);
+        self.end = self.batches.last().map_or(self.end.min(end), |batch| batch.last + 1);
         self.resume();
     }
 
@@ -96,10 +93,7 @@ impl Model {
     }
 
     fn last_sequence(&self) -> Option<i32> {
-        self.batches
-            .iter()
-            .rev()
-            .find_map(|batch| batch.last_sequence)
+        self.batches.iter().rev().find_map(|batch| batch.last_sequence)
     }
 }
 
@@ -122,46 +116,21 @@ fn check(log: &Log<MemDisk>, model: &Model) {
         .flat_map(|batch| batch.bytes.clone())
         .collect();
     assert_eq!(read_all(log, log.log_start_offset()), expected);
-    for batch in model
-        .batches
-        .iter()
-        .filter(|batch| batch.last >= model.start)
-    {
+    for batch in model.batches.iter().filter(|batch| batch.last >= model.start) {
         let middle = Offset(((batch.base + batch.last) / 2).max(model.start));
         let info = log.read(middle, 1, log.log_end(), true).expect("reads");
-        assert_eq!(
-            info.records.read().expect("reads"),
-            batch.bytes,
-            "the batch of {middle}"
-        );
+        assert_eq!(info.records.read().expect("reads"), batch.bytes, "the batch of {middle}");
         assert_eq!(log.offset_metadata(middle).expect("found"), info.start);
         let epoch = log.epochs().epoch_at(Offset(batch.base.max(model.start)));
-        assert_eq!(
-            epoch,
-            Some(LeaderEpoch(batch.epoch)),
-            "the epoch of {}",
-            batch.base
-        );
-        let bounded = log.read(
-            Offset(batch.base.max(model.start)),
-            usize::MAX,
-            info.start,
-            true,
-        );
+        assert_eq!(epoch, Some(LeaderEpoch(batch.epoch)), "the epoch of {}", batch.base);
+        let bounded = log.read(Offset(batch.base.max(model.start)), usize::MAX, info.start, true);
         let bounded = bounded.expect("reads").records.len();
         assert_eq!(bounded, 0, "nothing at or above the bound");
     }
-    let known = log
-        .producers()
-        .entry(ProducerId(7))
-        .map(|entry| entry.last_sequence());
+    let known = log.producers().entry(ProducerId(7)).map(|entry| entry.last_sequence());
     // Once its batches are gone a producer is known from snapshots, which a crash may take.
     let first = log.segment_base_offsets().next().map_or(0, |base| base.0);
-    let newest = model
-        .batches
-        .iter()
-        .rev()
-        .find(|batch| batch.last_sequence.is_some());
+    let newest = model.batches.iter().rev().find(|batch| batch.last_sequence.is_some());
     if let Some(newest) = newest
         && (newest.base >= first || known.is_some())
     {
@@ -210,10 +179,8 @@ impl Run {
                 assert_eq!(self.flushed, model.end);
             }
             Step::Retain => {
-                log.delete_old_segments(Offset(model.end), now(3_000))
-                    .expect("deletes");
-                log.remove_deleted_files(now(500_000).monotonic)
-                    .expect("removes");
+                log.delete_old_segments(Offset(model.end), now(3_000)).expect("deletes");
+                log.remove_deleted_files(now(500_000).monotonic).expect("removes");
             }
             Step::Reopen => {
                 log.close().expect("closes");
@@ -226,14 +193,8 @@ impl Run {
 
     fn truncate(&mut self, back: i64) {
         let target = (self.model.end - back).max(0);
-        self.log
-            .truncate_to(Offset(target), now(3_000))
-            .expect("truncates");
-        let first = self
-            .log
-            .segment_base_offsets()
-            .next()
-            .map_or(0, |base| base.0);
+        self.log.truncate_to(Offset(target), now(3_000)).expect("truncates");
+        let first = self.log.segment_base_offsets().next().map_or(0, |base| base.0);
         let end = self.log.log_end_offset().0;
         assert!(end <= self.model.end);
         if target < self.model.end {
@@ -252,14 +213,8 @@ impl Run {
         self.disk = self.disk.crash(crash);
         self.log = open(&self.disk, &self.model, self.flushed, false);
         let end = self.log.log_end_offset().0;
-        assert!(
-            end <= self.model.end.max(self.model.start),
-            "nothing comes from nowhere"
-        );
-        assert!(
-            end >= self.flushed.min(self.model.end),
-            "what was flushed is there"
-        );
+        assert!(end <= self.model.end.max(self.model.start), "nothing comes from nowhere");
+        assert!(end >= self.flushed.min(self.model.end), "what was flushed is there");
         if crash == Crash::KeepAll {
             assert_eq!(end, self.model.end, "a killed process loses nothing");
         }

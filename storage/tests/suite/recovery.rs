@@ -17,8 +17,7 @@ fn fresh(disk: &MemDisk) -> Log<MemDisk> {
 }
 
 fn file(disk: &MemDisk, name: &str) -> MemFile {
-    disk.open(&Path::new(DIR).join(name), OpenMode::ReadWrite)
-        .expect("there")
+    disk.open(&Path::new(DIR).join(name), OpenMode::ReadWrite).expect("there")
 }
 
 const FIRST_LOG: &str = "00000000000000000000.log";
@@ -43,10 +42,7 @@ fn t12_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch() {
         assert_eq!(epochs(&log), [(1, 0)], "no epoch without a record");
         append_records(&mut log, 1, 95, 3);
         assert_eq!(log.log_end_offset(), Offset(9));
-        assert_eq!(
-            file(&disk, FIRST_LOG).len().expect("known"),
-            log.size_bytes()
-        );
+        assert_eq!(file(&disk, FIRST_LOG).len().expect("known"), log.size_bytes());
     }
 }
 
@@ -67,9 +63,7 @@ fn t12_any_flipped_byte_of_the_last_batch_costs_that_batch_alone() {
         let position = (kept.len() + at) as u64;
         let mut byte = [0];
         log_file.read_at(&mut byte, position).expect("read");
-        log_file
-            .write_at(&[&[byte[0] ^ 0x10]], position)
-            .expect("written");
+        log_file.write_at(&[&[byte[0] ^ 0x10]], position).expect("written");
         assert_eq!(read_all(&fresh(&disk), Offset(0)), kept, "byte {at}");
     }
     assert!(last.size_bytes > BATCH_HEADER_BYTES);
@@ -89,15 +83,10 @@ fn t12_stale_epochs_go_and_the_divergence_table_holds_after_a_hard_restart() {
     let name = format!("{:020}.log", cut.segment_base_offset.0);
     drop(log);
     // The power cut took what lay past 12; the cache holds an epoch that the log never had.
-    let stale = [
-        (LeaderEpoch(1), Offset(0)),
-        (LeaderEpoch(2), Offset(10)),
-        (LeaderEpoch(3), Offset(20)),
-    ];
+    let stale =
+        [(LeaderEpoch(1), Offset(0)), (LeaderEpoch(2), Offset(10)), (LeaderEpoch(3), Offset(20))];
     checkpoint::write_leader_epochs(&disk, Path::new(DIR), &stale).expect("written");
-    file(&disk, &name)
-        .set_len(cut.position.into())
-        .expect("cut");
+    file(&disk, &name).set_len(cut.position.into()).expect("cut");
     let log = fresh(&disk);
     assert_eq!(log.log_end_offset(), Offset(12));
     assert_eq!(epochs(&log), [(1, 0), (2, 10)]);
@@ -109,9 +98,7 @@ fn t12_stale_epochs_go_and_the_divergence_table_holds_after_a_hard_restart() {
     assert_eq!(judge(2, 12), FetchPosition::Ok);
     assert_eq!(judge(3, 12), FetchPosition::OutOfRange);
     for (epoch, offset, end) in [(2, 20, 12), (1, 12, 10)] {
-        let FetchPosition::Diverging(answer) = judge(epoch, offset) else {
-            panic!("diverges")
-        };
+        let FetchPosition::Diverging(answer) = judge(epoch, offset) else { panic!("diverges") };
         assert_eq!(answer.end_offset, Offset(end));
     }
     // The trimmed cache is on disk as well.
@@ -172,9 +159,7 @@ fn a_segment_that_lost_its_end_takes_the_later_ones_with_it() {
     let last_batch = log.offset_metadata(second - 1).expect("found");
     drop(log);
     // Cut at a batch boundary: every batch left is sound, and still two offsets are missing.
-    file(&disk, FIRST_LOG)
-        .set_len(last_batch.position.into())
-        .expect("cut");
+    file(&disk, FIRST_LOG).set_len(last_batch.position.into()).expect("cut");
     let log = fresh(&disk);
     assert_eq!(log.log_end_offset(), second - 2);
     assert_eq!(log.segment_count(), 1);
@@ -197,41 +182,23 @@ fn lost_or_damaged_indexes_are_made_anew_even_after_a_clean_stop() {
         for lost in [true, false] {
             let disk = disk.crash(Crash::KeepAll);
             let path = base.with_extension(extension);
-            let original = disk
-                .open(&path, OpenMode::Read)
-                .expect("there")
-                .read_all()
-                .expect("read");
+            let original =
+                disk.open(&path, OpenMode::Read).expect("there").read_all().expect("read");
             if lost && extension != "txnindex" {
                 disk.remove_file(&path).expect("removed");
             } else {
-                file(
-                    &disk,
-                    path.file_name()
-                        .and_then(|name| name.to_str())
-                        .expect("a name"),
-                )
-                .write_at(&[&[0; 35]], 0)
-                .and_then(|()| {
-                    disk.open(&path, OpenMode::ReadWrite)?
-                        .set_len(original.len() as u64 + 1)
-                })
-                .expect("damaged");
+                file(&disk, path.file_name().and_then(|name| name.to_str()).expect("a name"))
+                    .write_at(&[&[0; 35]], 0)
+                    .and_then(|()| {
+                        disk.open(&path, OpenMode::ReadWrite)?.set_len(original.len() as u64 + 1)
+                    })
+                    .expect("damaged");
             }
             let log = Given::new(&disk, Path::new(DIR), small()).clean().open();
             assert_eq!(read_all(&log, Offset(0)), expected);
-            let again = disk
-                .open(&path, OpenMode::Read)
-                .expect("there")
-                .read_all()
-                .expect("read");
+            let again = disk.open(&path, OpenMode::Read).expect("there").read_all().expect("read");
             assert_eq!(again, original, "{extension}, lost: {lost}");
-            assert_eq!(
-                log.aborted_transactions(Offset(0), Offset(3))
-                    .expect("searched")
-                    .len(),
-                1
-            );
+            assert_eq!(log.aborted_transactions(Offset(0), Offset(3)).expect("searched").len(), 1);
         }
     }
 }
@@ -248,16 +215,11 @@ fn x02_a_damaged_snapshot_is_replaced_by_the_log() {
     drop(log);
     for entry in disk.list(Path::new(DIR)).expect("listed") {
         if entry.name.ends_with(".snapshot") {
-            file(&disk, &entry.name)
-                .write_at(&[&[0xff; 3]], 10)
-                .expect("damaged");
+            file(&disk, &entry.name).write_at(&[&[0xff; 3]], 10).expect("damaged");
         }
     }
     let log = Given::new(&disk, Path::new(DIR), small()).clean().open();
-    assert_eq!(
-        log.producers().entry(protocol::ProducerId(9)).cloned(),
-        known
-    );
+    assert_eq!(log.producers().entry(protocol::ProducerId(9)).cloned(), known);
 }
 
 #[test]
@@ -268,13 +230,8 @@ fn c08_a_full_disk_is_a_storage_failure_with_its_path() {
     disk.fail_writes(true);
     let options = storage::LeaderAppendOptions::CLIENT;
     let now = crate::common::now(1);
-    let error = log
-        .append_as_leader(&batch(&[1]), LeaderEpoch(1), options, now)
-        .expect_err("full");
+    let error = log.append_as_leader(&batch(&[1]), LeaderEpoch(1), options, now).expect_err("full");
     assert!(error.is_storage_failure());
-    assert!(
-        error.to_string().contains("00000000000000000000.log"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("00000000000000000000.log"), "{error}");
     assert_eq!(log.log_end_offset(), Offset(1));
 }

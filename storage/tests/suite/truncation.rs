@@ -21,10 +21,7 @@ fn t03_a_truncation_takes_records_epochs_and_producers_above_it() {
     assert_eq!(log.log_end_offset(), Offset(10));
     assert_eq!(log.recovery_point(), Offset(10));
     assert_eq!(epochs(&log), [(1, 0)]);
-    let known = log
-        .producers()
-        .entry(ProducerId(5))
-        .map(|entry| entry.last_sequence());
+    let known = log.producers().entry(ProducerId(5)).map(|entry| entry.last_sequence());
     assert_eq!(known, Some(9), "X02: no phantom sequence");
     let info = append(&mut log, &producer_batch(5, 10, 1, false), 4);
     assert_eq!(info.base_offset, Offset(10));
@@ -38,12 +35,7 @@ fn a_cut_inside_a_batch_takes_the_whole_batch() {
     append_records(&mut log, 4, 9, 1);
     log.truncate_to(Offset(6), now(1)).expect("cut");
     assert_eq!(log.log_end_offset(), Offset(4));
-    assert_eq!(
-        log.max_timestamp()
-            .expect("reads")
-            .map(|found| found.timestamp_ms),
-        Some(4)
-    );
+    assert_eq!(log.max_timestamp().expect("reads").map(|found| found.timestamp_ms), Some(4));
 }
 
 #[test]
@@ -60,10 +52,7 @@ fn f08_a_reader_keeps_its_bytes_when_the_log_is_cut_and_written_again() {
     let (_root, dir, mut log) = temporary(small());
     append_records(&mut log, 2, 1, 1);
     append_records(&mut log, 2, 5, 1);
-    let promised = log
-        .read(Offset(0), usize::MAX, log.log_end(), true)
-        .expect("reads")
-        .records;
+    let promised = log.read(Offset(0), usize::MAX, log.log_end(), true).expect("reads").records;
     let before = read_all(&log, Offset(0));
     log.truncate_to(Offset(2), now(1)).expect("cut");
     append_records(&mut log, 3, 700, 2);
@@ -79,27 +68,14 @@ fn f08_a_reader_keeps_its_bytes_when_segment_and_log_are_deleted() {
     for at in 0..20 {
         append_records(&mut log, 2, at, 1);
     }
-    let promised = log
-        .read(Offset(0), 500, log.log_end(), true)
-        .expect("reads")
-        .records;
+    let promised = log.read(Offset(0), 500, log.log_end(), true).expect("reads").records;
     let before = promised.read().expect("reads");
-    log.truncate_fully_and_start_at(Offset(100), None, now(1))
-        .expect("emptied");
-    log.remove_deleted_files(now(100_000).monotonic)
-        .expect("removed");
+    log.truncate_fully_and_start_at(Offset(100), None, now(1)).expect("emptied");
+    log.remove_deleted_files(now(100_000).monotonic).expect("removed");
     assert_eq!(promised.read().expect("still there"), before);
-    assert_eq!(
-        (log.log_start_offset(), log.log_end_offset()),
-        (Offset(100), Offset(100))
-    );
+    assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(100), Offset(100)));
     let folder = log.rename_to_deleted("0123abcd").expect("renamed");
-    assert!(
-        folder
-            .display()
-            .to_string()
-            .ends_with("t-0.0123abcd-delete")
-    );
+    assert!(folder.display().to_string().ends_with("t-0.0123abcd-delete"));
     log.remove().expect("removed");
     assert!(!folder.exists() && !dir.exists());
 }

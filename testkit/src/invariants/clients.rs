@@ -174,11 +174,15 @@ fn check_send(
     for (at, value) in send.values.iter().enumerate() {
         let times = places.get(value).map_or(0, Vec::len);
         if times > 1 && !send.may_repeat {
-            found.push(broken("I15", format!("{value:?} is there {times} times: {:?}", places[value])));
+            found.push(broken(
+                "I15",
+                format!("{value:?} is there {times} times: {:?}", places[value]),
+            ));
         }
         match send.outcome {
             SendOutcome::Failed if times > 0 => {
-                let what = format!("{value:?} certainly failed, and is there at {:?}", places[value]);
+                let what =
+                    format!("{value:?} certainly failed, and is there at {:?}", places[value]);
                 found.push(broken("I15", what));
             }
             SendOutcome::Acked(base) if send.acks == -1 && !model.unclean_elections => {

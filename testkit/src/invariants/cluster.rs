@@ -84,7 +84,10 @@ impl ClusterMemory {
                 if known != now.leader {
                     found.push(broken(
                         "I10",
-                        format!("{known} and {} lead {id:?} in epoch {}", now.leader, now.leader_epoch),
+                        format!(
+                            "{known} and {} lead {id:?} in epoch {}",
+                            now.leader, now.leader_epoch
+                        ),
                     ));
                 }
             }
@@ -167,7 +170,8 @@ fn check_members(facts: &ClusterFacts, found: &mut Vec<Violation>) {
         }
         let is_member = partition.isr.contains(&partition.leader);
         if partition.leader != NodeId::NONE && !is_member {
-            let what = format!("the leader {} is not in the ISR {:?}", partition.leader, partition.isr);
+            let what =
+                format!("the leader {} is not in the ISR {:?}", partition.leader, partition.isr);
             found.push(broken("I11", what));
         }
     }

@@ -130,10 +130,7 @@ impl Cluster {
         )?;
         writeln!(text, "advertised.listeners=PLAINTEXT://127.0.0.1:{port}")?;
         writeln!(text, "controller.listener.names=CONTROLLER")?;
-        writeln!(
-            text,
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        )?;
+        writeln!(text, "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT")?;
         writeln!(text, "controller.quorum.voters={}", voters.join(","))?;
         writeln!(text, "log.dirs={}", self.data_folder(node).display())?;
         for (key, value) in settings {
@@ -169,11 +166,8 @@ impl Cluster {
 
     /// All client addresses, as clients take them.
     pub fn bootstrap(&self) -> String {
-        let addresses: Vec<String> = self
-            .ports
-            .values()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect();
+        let addresses: Vec<String> =
+            self.ports.values().map(|port| format!("127.0.0.1:{port}")).collect();
         addresses.join(",")
     }
 
@@ -189,10 +183,7 @@ impl Cluster {
 
     /// Starts a node that does not run; returns at once.
     pub fn start(&mut self, node: NodeId) -> Result<()> {
-        ensure!(
-            !self.running.contains_key(&node),
-            "node {node} runs already"
-        );
+        ensure!(!self.running.contains_key(&node), "node {node} runs already");
         let log = self.node_folder(node).join("output");
         let process = NodeProcess::start(&self.binary, &self.properties(node), &log)?;
         self.running.insert(node, process);
@@ -208,34 +199,22 @@ impl Cluster {
     pub fn stop(&mut self, node: NodeId) -> Result<()> {
         let patience = self.patience;
         let status = self.take(node)?.stop(patience)?;
-        ensure!(
-            status.success(),
-            "node {node} ended with {status}:\n{}",
-            self.output(node)
-        );
+        ensure!(status.success(), "node {node} ended with {status}:\n{}", self.output(node));
         Ok(())
     }
 
     /// Freezes a node: alive, and silent.
     pub fn freeze(&mut self, node: NodeId) -> Result<()> {
-        self.running
-            .get_mut(&node)
-            .with_context(|| format!("node {node} does not run"))?
-            .freeze()
+        self.running.get_mut(&node).with_context(|| format!("node {node} does not run"))?.freeze()
     }
 
     /// Ends a freeze.
     pub fn thaw(&mut self, node: NodeId) -> Result<()> {
-        self.running
-            .get_mut(&node)
-            .with_context(|| format!("node {node} does not run"))?
-            .thaw()
+        self.running.get_mut(&node).with_context(|| format!("node {node} does not run"))?.thaw()
     }
 
     fn take(&mut self, node: NodeId) -> Result<NodeProcess> {
-        self.running
-            .remove(&node)
-            .with_context(|| format!("node {node} does not run"))
+        self.running.remove(&node).with_context(|| format!("node {node} does not run"))
     }
 
     /// A connection to a node.
@@ -333,12 +312,7 @@ impl Cluster {
             for node in &nodes {
                 let metadata = cluster.client(*node)?.metadata()?;
                 let known = partitions_of(&metadata, topic);
-                if known
-                    .iter()
-                    .filter(|partition| partition.leader_id >= 0)
-                    .count()
-                    != wanted
-                {
+                if known.iter().filter(|partition| partition.leader_id >= 0).count() != wanted {
                     return Ok(Err(format!("node {node} sees {known:?}")));
                 }
             }
@@ -386,11 +360,7 @@ impl Cluster {
             let seen = cluster.partition(topic, partition)?;
             let mut isr = seen.isr_nodes.clone();
             isr.sort_unstable();
-            if isr == wanted {
-                Ok(Ok(()))
-            } else {
-                Ok(Err(format!("{seen:?}, wanted {wanted:?}")))
-            }
+            if isr == wanted { Ok(Ok(())) } else { Ok(Err(format!("{seen:?}, wanted {wanted:?}"))) }
         })
     }
 
@@ -413,13 +383,8 @@ impl Cluster {
         offset: i64,
     ) -> Result<i64> {
         let data =
-            self.client(node)?
-                .fetch_with(12, fetch_request(topic, partition, offset), topic)?;
-        ensure!(
-            data.error_code == 0,
-            "fetch from node {node}: error {}",
-            data.error_code
-        );
+            self.client(node)?.fetch_with(12, fetch_request(topic, partition, offset), topic)?;
+        ensure!(data.error_code == 0, "fetch from node {node}: error {}", data.error_code);
         Ok(data.high_watermark)
     }
 
@@ -438,10 +403,7 @@ impl Cluster {
             if logs.windows(2).all(|pair| pair[0] == pair[1]) {
                 return Ok(Ok(logs.into_iter().next().unwrap_or_default()));
             }
-            let ends: Vec<_> = logs
-                .iter()
-                .map(|log| log.last().map(|last| last.offset))
-                .collect();
+            let ends: Vec<_> = logs.iter().map(|log| log.last().map(|last| last.offset)).collect();
             Ok(Err(format!("last offsets {ends:?}")))
         })
     }

@@ -32,10 +32,7 @@ impl NodeProcess {
             .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
-        Ok(NodeProcess {
-            child,
-            frozen: false,
-        })
+        Ok(NodeProcess { child, frozen: false })
     }
 
     /// The operating system's process id.
@@ -64,10 +61,7 @@ impl NodeProcess {
                 return Ok(status);
             }
             if Instant::now() > deadline {
-                bail!(
-                    "process {} did not stop within {timeout:?} of SIGTERM",
-                    self.id()
-                );
+                bail!("process {} did not stop within {timeout:?} of SIGTERM", self.id());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -117,10 +111,7 @@ pub fn find_binary() -> Result<PathBuf> {
             return Ok(candidate);
         }
     }
-    bail!(
-        "no `highwater` beside {}: build it first, or set HIGHWATER_BIN",
-        own.display()
-    )
+    bail!("no `highwater` beside {}: build it first, or set HIGHWATER_BIN", own.display())
 }
 
 /// Ports that nothing listens on just now, distinct from each other.
@@ -128,8 +119,5 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     let listeners: Vec<std::net::TcpListener> = (0..count)
         .map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)))
         .collect::<std::io::Result<_>>()?;
-    listeners
-        .iter()
-        .map(|listener| Ok(listener.local_addr()?.port()))
-        .collect()
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }

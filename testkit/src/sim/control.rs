@@ -208,7 +208,12 @@ impl Simulation {
     ///
     /// # Errors
     /// When the connection breaks, or no answer comes.
-    pub fn call(&mut self, to: NodeId, version: i16, body: impl Into<RequestBody>) -> Result<ResponseBody> {
+    pub fn call(
+        &mut self,
+        to: NodeId,
+        version: i16,
+        body: impl Into<RequestBody>,
+    ) -> Result<ResponseBody> {
         let rpc = self.send(to, version, body);
         self.wait_for_answer(rpc)
     }

@@ -18,7 +18,9 @@ use replication::time::Instant;
 
 use super::links::{Action, Connection};
 use super::network::{Address, Envelope, Payload, RpcAnswer, RpcRequest};
-use super::node::{ControllerEffects, LISTENER, ParkedRead, PendingCall, RunningNode, raft_envelope};
+use super::node::{
+    ControllerEffects, LISTENER, ParkedRead, PendingCall, RunningNode, raft_envelope,
+};
 use super::world::{NodeEvent, Purpose, Rpc, SPIN_LIMIT, Simulation, WorldEvent};
 
 /// The pause before a call to the controller goes again.
@@ -247,6 +249,9 @@ impl Simulation {
             }
             MetadataRead::Batches(entries) => {
                 for entry in entries {
+                    let Some(process) = self.process(id) else {
+                        return Ok(());
+                    };
                     let at = Offset(entry.index as i64);
                     if at <= process.image.offset() {
                         continue;
@@ -257,6 +262,8 @@ impl Simulation {
                     process.image.apply_batch(at, epoch, &records, &mut delta)?;
                     let caught_up = at >= high_watermark;
                     process.core.clone().on_metadata(process.image.clone(), &delta, caught_up);
+                    // A role may be taken up and given up within one answer.
+                    self.observe(id)?;
                 }
             }
         }
@@ -524,7 +531,11 @@ impl Simulation {
             return;
         };
         let fetchers = process.fetchers.with_slots(|slots| {
-            slots.values().filter_map(|slot| slot.core.next_wakeup(now)).filter(|at| *at > now).min()
+            slots
+                .values()
+                .filter_map(|slot| slot.core.next_wakeup(now))
+                .filter(|at| *at > now)
+                .min()
         });
         let calls = process.call_queue.iter().map(|(at, _)| *at).min();
         let reading = process.reading.is_none().then_some(process.read_again_at);

@@ -84,20 +84,14 @@ impl NameChange {
                 tree.remove(path);
             }
             NameChange::Rename(from, to) => {
-                let moved: Vec<PathBuf> = tree
-                    .keys()
-                    .filter(|path| path.starts_with(from))
-                    .cloned()
-                    .collect();
+                let moved: Vec<PathBuf> =
+                    tree.keys().filter(|path| path.starts_with(from)).cloned().collect();
                 for path in moved {
                     let Ok(below) = path.strip_prefix(from) else {
                         continue;
                     };
-                    let target = if below.as_os_str().is_empty() {
-                        to.clone()
-                    } else {
-                        to.join(below)
-                    };
+                    let target =
+                        if below.as_os_str().is_empty() { to.clone() } else { to.join(below) };
                     if let Some(entry) = tree.remove(&path) {
                         tree.insert(target, entry);
                     }
@@ -121,10 +115,7 @@ impl DiskState {
 impl Faults {
     fn check(&self, path: &Path) -> io::Result<()> {
         if self.failed.iter().any(|failed| path.starts_with(failed)) {
-            return Err(io::Error::other(format!(
-                "simulated failure of {}",
-                path.display()
-            )));
+            return Err(io::Error::other(format!("simulated failure of {}", path.display())));
         }
         Ok(())
     }
@@ -164,12 +155,7 @@ impl SimDisk {
 
     /// Makes every access below `folder` fail, as a dead disk does.
     pub fn fail_folder(&self, folder: &Path) {
-        self.state
-            .lock()
-            .faults
-            .lock()
-            .failed
-            .push(folder.to_path_buf());
+        self.state.lock().faults.lock().failed.push(folder.to_path_buf());
     }
 
     /// Ends all faults.
@@ -185,11 +171,7 @@ impl SimDisk {
         };
         let mut file = file.lock();
         for bytes in [0, 1] {
-            let bytes = if bytes == 0 {
-                &mut file.bytes
-            } else {
-                &mut file.durable
-            };
+            let bytes = if bytes == 0 { &mut file.bytes } else { &mut file.durable };
             if let Some(byte) = bytes.get_mut(byte) {
                 *byte ^= 1 << (bit & 7);
             }
@@ -206,11 +188,7 @@ impl FileData {
         if self.bytes.len() > bytes.len() && self.bytes.starts_with(&bytes) {
             let added = &self.bytes[bytes.len()..];
             let kept = random.below(added.len() as u64 + 1) as usize;
-            let torn = if random.one_in(4) {
-                random.below(kept as u64 + 1) as usize
-            } else {
-                0
-            };
+            let torn = if random.one_in(4) { random.below(kept as u64 + 1) as usize } else { 0 };
             bytes.extend_from_slice(&added[..kept - torn]);
             bytes.resize(bytes.len() + torn, 0);
         } else if random.one_in(2) {
@@ -244,18 +222,13 @@ impl Disk for SimDisk {
                     return Err(io::ErrorKind::NotFound.into());
                 }
                 let file = Arc::new(Mutex::new(FileData::default()));
-                state.change(NameChange::Put(
-                    path.to_path_buf(),
-                    Entry::File(file.clone()),
-                ));
+                state.change(NameChange::Put(path.to_path_buf(), Entry::File(file.clone())));
                 file
             }
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
         let faults = state.faults.clone();
-        Ok(SimFile {
-            handle: Arc::new(Handle::new(data, path.to_path_buf(), faults)),
-        })
+        Ok(SimFile { handle: Arc::new(Handle::new(data, path.to_path_buf(), faults)) })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -288,11 +261,7 @@ impl Disk for SimDisk {
         if !matches!(state.current.get(path), Some(Entry::Dir)) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if state
-            .current
-            .keys()
-            .any(|other| other != path && other.starts_with(path))
-        {
+        if state.current.keys().any(|other| other != path && other.starts_with(path)) {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
         state.change(NameChange::Remove(path.to_path_buf()));
@@ -313,10 +282,7 @@ impl Disk for SimDisk {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 continue;
             };
-            entries.push(DirEntry {
-                name: name.to_string(),
-                is_dir: matches!(entry, Entry::Dir),
-            });
+            entries.push(DirEntry { name: name.to_string(), is_dir: matches!(entry, Entry::Dir) });
         }
         entries.sort();
         Ok(entries)
@@ -374,12 +340,7 @@ impl Handle {
     fn new(data: Arc<Mutex<FileData>>, path: PathBuf, faults: Arc<Mutex<Faults>>) -> Self {
         /// Only told apart, never ordered: the count leaves no trace in a run.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            data,
-            path,
-            faults,
-        }
+        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), data, path, faults }
     }
 }
 
@@ -402,9 +363,7 @@ impl DiskFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.check()?;
         let data = self.handle.data.lock();
-        let start = usize::try_from(position)
-            .unwrap_or(usize::MAX)
-            .min(data.bytes.len());
+        let start = usize::try_from(position).unwrap_or(usize::MAX).min(data.bytes.len());
         let available = &data.bytes[start..];
         let count = available.len().min(buffer.len());
         buffer[..count].copy_from_slice(&available[..count]);
@@ -482,9 +441,7 @@ mod tests {
     }
 
     fn read(disk: &SimDisk, path: &str) -> Option<Vec<u8>> {
-        disk.open(Path::new(path), OpenMode::Read)
-            .ok()
-            .map(|file| file.read_all().expect("read"))
+        disk.open(Path::new(path), OpenMode::Read).ok().map(|file| file.read_all().expect("read"))
     }
 
     #[test]
@@ -504,9 +461,7 @@ mod tests {
             disk.create_dir_all(Path::new("/d")).expect("create");
             write(&disk, "/d/a", "hello", true);
             disk.sync_dir(Path::new("/d")).expect("sync dir");
-            let file = disk
-                .open(Path::new("/d/a"), OpenMode::ReadWrite)
-                .expect("open");
+            let file = disk.open(Path::new("/d/a"), OpenMode::ReadWrite).expect("open");
             file.write_at(&[b" world"], 5).expect("write");
             disk.crash(CrashKind::LoseUnsynced, &mut SimRandom::new(seed));
             let bytes = read(&disk, "/d/a").expect("the name was synced");
@@ -523,8 +478,7 @@ mod tests {
             disk.create_dir_all(Path::new("/d")).expect("create");
             write(&disk, "/d/new", "x", true);
             disk.sync_dir(Path::new("/d")).expect("sync dir");
-            disk.rename(Path::new("/d/new"), Path::new("/d/old"))
-                .expect("rename");
+            disk.rename(Path::new("/d/new"), Path::new("/d/old")).expect("rename");
             disk.crash(CrashKind::LoseUnsynced, &mut SimRandom::new(seed));
             let names = [read(&disk, "/d/new"), read(&disk, "/d/old")];
             assert_eq!(names.iter().flatten().count(), 1, "seed {seed}: {names:?}");
@@ -537,12 +491,8 @@ mod tests {
         disk.create_dir_all(Path::new("/d")).expect("create");
         write(&disk, "/d/a", "hello", false);
         disk.set_full(true);
-        let file = disk
-            .open(Path::new("/d/a"), OpenMode::ReadWrite)
-            .expect("open");
-        let error = file
-            .write_at(&[b"longer than before"], 0)
-            .expect_err("no room");
+        let file = disk.open(Path::new("/d/a"), OpenMode::ReadWrite).expect("open");
+        let error = file.write_at(&[b"longer than before"], 0).expect_err("no room");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         disk.heal();
         disk.fail_folder(Path::new("/d"));
@@ -554,12 +504,8 @@ mod tests {
     fn a_lock_is_held_until_its_last_handle_is_dropped() {
         let disk = SimDisk::new();
         disk.create_dir_all(Path::new("/d")).expect("create");
-        let first = disk
-            .open(Path::new("/d/.lock"), OpenMode::Create)
-            .expect("open");
-        let second = disk
-            .open(Path::new("/d/.lock"), OpenMode::Create)
-            .expect("open");
+        let first = disk.open(Path::new("/d/.lock"), OpenMode::Create).expect("open");
+        let second = disk.open(Path::new("/d/.lock"), OpenMode::Create).expect("open");
         assert!(first.try_lock().expect("lock"));
         assert!(!second.try_lock().expect("lock"));
         drop(first);

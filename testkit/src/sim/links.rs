@@ -207,7 +207,10 @@ impl SimFetchers {
     }
 
     /// Runs `work` over every fetcher; what the work asks to change is done after it.
-    pub(super) fn with_slots<T>(&self, work: impl FnOnce(&mut BTreeMap<FetcherKey, Slot>) -> T) -> T {
+    pub(super) fn with_slots<T>(
+        &self,
+        work: impl FnOnce(&mut BTreeMap<FetcherKey, Slot>) -> T,
+    ) -> T {
         let result = work(&mut self.state.lock().slots);
         loop {
             let deferred = std::mem::take(&mut *self.deferred.lock());

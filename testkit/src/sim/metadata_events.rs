@@ -57,7 +57,11 @@ fn broker_events(before: &ClusterImage, after: &ClusterImage, id: NodeId, events
         events.push(Event::BrokerFenced { broker: id, broker_epoch, why: Why::HeartbeatTimeout });
     }
     if earlier.fenced && !now.fenced {
-        events.push(Event::BrokerUnfenced { broker: id, broker_epoch, why: Why::HeartbeatCaughtUp });
+        events.push(Event::BrokerUnfenced {
+            broker: id,
+            broker_epoch,
+            why: Why::HeartbeatCaughtUp,
+        });
     }
     if !earlier.in_controlled_shutdown && now.in_controlled_shutdown {
         let why = Why::ControlledShutdown;

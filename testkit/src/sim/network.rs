@@ -262,7 +262,8 @@ impl Network {
         if !is_local && self.is_cut(&envelope) {
             return Fate::Lost;
         }
-        let between_nodes = matches!((envelope.from, envelope.to), (Address::Node(_), Address::Node(_)));
+        let between_nodes =
+            matches!((envelope.from, envelope.to), (Address::Node(_), Address::Node(_)));
         if between_nodes
             && !is_local
             && self.config.loss_per_mille > 0

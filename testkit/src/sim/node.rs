@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use broker::core::host::{ControllerReply, Host};
 use broker::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
 use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig};
 use broker::core::{BrokerCore, HandlerConfig};
+use bytes::Bytes;
 use controller::ClusterImage;
 use controller::node::{ControllerNode, NodeConfig, NodeSink, Reply, ReplyToken};
 use controller::quorum::QuorumConfig;
@@ -174,7 +174,10 @@ pub struct SimNode {
 
 impl std::fmt::Debug for SimNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimNode").field("id", &self.id).field("lives", &self.lives).finish_non_exhaustive()
+        f.debug_struct("SimNode")
+            .field("id", &self.id)
+            .field("lives", &self.lives)
+            .finish_non_exhaustive()
     }
 }
 
@@ -267,7 +270,8 @@ impl SimNode {
         seed: u64,
     ) -> Result<Arc<BrokerCore<SimDisk>>> {
         let dirs = [PathBuf::from(LOG_DIR)];
-        let previous = storage::checkpoint::read_clean_shutdown(&self.disk, &dirs[0]).ok().flatten();
+        let previous =
+            storage::checkpoint::read_clean_shutdown(&self.disk, &dirs[0]).ok().flatten();
         let config = ReplicaManagerConfig {
             node: self.id,
             replica_lag_time_max: settings.replica_lag_time_max,
@@ -303,8 +307,7 @@ impl SimNode {
             log_dirs: replicas.dir_ids(),
             heartbeat_interval: settings.heartbeat_interval,
             session_timeout: settings.session_timeout,
-            previous_broker_epoch: previous
-                .map_or(BrokerEpoch::NONE, |marker| marker.broker_epoch),
+            previous_broker_epoch: previous.map_or(BrokerEpoch::NONE, |marker| marker.broker_epoch),
         };
         let lifecycle = BrokerLifecycle::new(lifecycle, host.clone());
         Ok(BrokerCore::new(CLUSTER_ID.into(), handler_config(settings), host, replicas, lifecycle))

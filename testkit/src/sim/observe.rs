@@ -179,7 +179,8 @@ impl Simulation {
                 let replica = partition.lock();
                 let whole = read_batches(&replica, replica.log.log_start_offset())?;
                 let seen = self.checker.batches(node.id, partition.id());
-                let from = seen.partition_point(|batch| batch.next <= replica.log.log_start_offset());
+                let from =
+                    seen.partition_point(|batch| batch.next <= replica.log.log_start_offset());
                 ensure!(
                     seen[from..] == whole,
                     "node {}: the log of {} is not what the steps made of it",
@@ -235,7 +236,9 @@ pub(super) fn facts_of(replica: &Replica<SimDisk>) -> ReplicaFacts {
         leader_epoch: state.leader_epoch(),
         partition_epoch: state.partition_epoch(),
         high_watermark: state.high_watermark().offset,
-        last_stable: state.last_fetchable_offset(FetchIsolation::TransactionCommitted, &facts).offset,
+        last_stable: state
+            .last_fetchable_offset(FetchIsolation::TransactionCommitted, &facts)
+            .offset,
         log_start: facts.log_start,
         log_end: facts.log_end.offset,
         epoch_start: state.leader_epoch_start(),
@@ -273,7 +276,10 @@ fn read_batches(replica: &Replica<SimDisk>, from: Offset) -> Result<Vec<BatchEnt
             let mut values = Vec::new();
             for record in view.records(&mut buffer, MAX_RECORDS_BYTES)? {
                 let record = record?;
-                values.push((record.offset, Bytes::copy_from_slice(record.value.unwrap_or_default())));
+                values.push((
+                    record.offset,
+                    Bytes::copy_from_slice(record.value.unwrap_or_default()),
+                ));
             }
             next = header.next_offset();
             found.push(BatchEntry {
@@ -292,9 +298,9 @@ fn read_batches(replica: &Replica<SimDisk>, from: Offset) -> Result<Vec<BatchEnt
 
 fn hash(epoch: LeaderEpoch, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ u64::from(epoch.get().unsigned_abs());
-    bytes.iter().fold(start, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes
+        .iter()
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 fn cluster_facts(image: &ClusterImage) -> ClusterFacts {

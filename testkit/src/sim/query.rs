@@ -13,9 +13,7 @@ use protocol::messages::CreateTopicsRequest;
 use protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
-use protocol::{
-    LeaderEpoch, NodeId, Offset, ResponseBody, TopicIdPartition, TopicPartition,
-};
+use protocol::{LeaderEpoch, NodeId, Offset, ResponseBody, TopicIdPartition, TopicPartition};
 
 use super::world::Simulation;
 use crate::invariants::{BatchEntry, ReplicaFacts};
@@ -145,7 +143,12 @@ impl Simulation {
     ///
     /// # Errors
     /// When that does not come.
-    pub fn wait_for_leader(&mut self, topic: &str, index: i32, not: Option<NodeId>) -> Result<NodeId> {
+    pub fn wait_for_leader(
+        &mut self,
+        topic: &str,
+        index: i32,
+        not: Option<NodeId>,
+    ) -> Result<NodeId> {
         self.run_until("a leader", PATIENCE, |simulation| {
             simulation.leads(topic, index).is_some_and(|leader| Some(leader) != not)
         })?;
@@ -199,7 +202,9 @@ impl Simulation {
         offset: i64,
     ) -> Result<()> {
         self.run_until(&format!("log end {offset} at {node}"), PATIENCE, |simulation| {
-            simulation.replica(node, topic, index).is_some_and(|facts| facts.log_end == Offset(offset))
+            simulation
+                .replica(node, topic, index)
+                .is_some_and(|facts| facts.log_end == Offset(offset))
         })
     }
 

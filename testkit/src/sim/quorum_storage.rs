@@ -143,9 +143,8 @@ mod tests {
         storage.append(&[entry(3)]).expect("append");
         let mut kept = std::collections::BTreeSet::new();
         for seed in 0..50 {
-            let crashed = SimQuorumStorage {
-                state: Arc::new(Mutex::new(storage.state.lock().clone())),
-            };
+            let crashed =
+                SimQuorumStorage { state: Arc::new(Mutex::new(storage.state.lock().clone())) };
             crashed.crash(CrashKind::LoseUnsynced, &mut SimRandom::new(seed)).expect("crash");
             kept.insert(crashed.last_index());
             assert_eq!(crashed.hard_state().vote, 2);

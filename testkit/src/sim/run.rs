@@ -269,7 +269,8 @@ impl Run {
 
     fn cut(&mut self, node: NodeId) {
         let other = self.any_node();
-        let plane = *self.random.choose(&[Plane::All, Plane::Control, Plane::Data]).unwrap_or(&Plane::All);
+        let plane =
+            *self.random.choose(&[Plane::All, Plane::Control, Plane::Data]).unwrap_or(&Plane::All);
         match self.random.below(3) {
             0 => {
                 self.tell(format!("isolate {node}, {plane:?}"));
@@ -299,7 +300,8 @@ impl Run {
             Kind::Raft,
         ];
         let kind = *self.random.choose(&kinds).unwrap_or(&Kind::Raft);
-        let (from, to) = if self.random.one_in(2) { (Some(node), None) } else { (None, Some(node)) };
+        let (from, to) =
+            if self.random.one_in(2) { (Some(node), None) } else { (None, Some(node)) };
         self.tell(format!("hold {kind} from {from:?} to {to:?}"));
         let hold = self.simulation.hold(kind, from, to);
         self.held.push(hold);
@@ -333,8 +335,14 @@ impl Run {
     fn heal(&mut self) -> Result<()> {
         self.tell("heal everything".into());
         self.simulation.heal_network();
-        for node in self.simulation.node_ids().to_vec() {
-            self.simulation.thaw(node)?;
+        let nodes = self.simulation.node_ids().to_vec();
+        for node in &nodes {
+            self.simulation.thaw(*node)?;
+            if self.simulation.node(*node).running().is_none() {
+                self.simulation.start(*node)?;
+            }
+        }
+        for node in nodes {
             let is_stopping =
                 self.simulation.node(node).running().is_some_and(|process| process.stopping);
             if is_stopping {
@@ -351,9 +359,11 @@ impl Run {
         self.simulation.run_for(Duration::from_millis(500))?;
         self.simulation.quiesce_producers();
         let patience = self.plan.patience;
-        self.simulation.run_until("every write acknowledged or refused", patience, |simulation| {
-            simulation.producers_are_done()
-        })?;
+        self.simulation.run_until(
+            "every write acknowledged or refused",
+            patience,
+            |simulation| simulation.producers_are_done(),
+        )?;
         self.simulation.run_until("a healthy cluster", patience, Simulation::is_healthy)?;
         self.simulation.check_everything()?;
         let mut records = 0;
@@ -395,8 +405,12 @@ impl Run {
         for index in 0..partitions {
             let leader = self.simulation.leads(TOPIC, index).context("no leader")?;
             let written = self.simulation.values(leader, TOPIC, index);
-            let consumer = self.simulation.consumer(3 * (index as u32 + 1)).context("no consumer")?;
-            ensure!(consumer.records() == written, "the consumer read something else than is there");
+            let consumer =
+                self.simulation.consumer(3 * (index as u32 + 1)).context("no consumer")?;
+            ensure!(
+                consumer.records() == written,
+                "the consumer read something else than is there"
+            );
         }
         Ok(())
     }
@@ -407,6 +421,9 @@ impl Simulation {
     pub fn is_replicated_everywhere(&self) -> bool {
         self.node_ids().iter().all(|id| self.node(*id).is_responsive())
             && self.all_live()
-            && self.cluster().partitions().all(|(_, _, image)| image.isr.len() == image.replicas.len())
+            && self
+                .cluster()
+                .partitions()
+                .all(|(_, _, image)| image.isr.len() == image.replicas.len())
     }
 }

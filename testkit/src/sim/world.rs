@@ -140,7 +140,13 @@ pub struct Simulation {
 
 impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Simulation(seed {}, {:?}, {} steps)", self.config.seed, self.time.now(), self.steps)
+        write!(
+            f,
+            "Simulation(seed {}, {:?}, {} steps)",
+            self.config.seed,
+            self.time.now(),
+            self.steps
+        )
     }
 }
 
@@ -401,13 +407,8 @@ impl Simulation {
             Address::Node(node) => self.nodes.get(&node).map_or(0, |node| node.lives),
             Address::Client(_) => 0,
         };
-        let rpc = Rpc {
-            from,
-            from_life: life_of(from),
-            to,
-            answer_kind: request.answer_kind(),
-            purpose,
-        };
+        let rpc =
+            Rpc { from, from_life: life_of(from), to, answer_kind: request.answer_kind(), purpose };
         self.rpcs.insert(id, rpc);
         self.schedule(self.now() + timeout, WorldEvent::RpcTimeout(id));
         let kind = request.kind();
@@ -421,8 +422,7 @@ impl Simulation {
         let Some(rpc) = self.rpcs.get(&id).copied() else {
             return;
         };
-        let kind =
-            if matches!(answer, RpcAnswer::Broken) { Kind::Close } else { rpc.answer_kind };
+        let kind = if matches!(answer, RpcAnswer::Broken) { Kind::Close } else { rpc.answer_kind };
         self.transmit(Envelope {
             from: Address::Node(rpc.to),
             to: rpc.from,

@@ -29,12 +29,7 @@ fn run_all(usual: Range<u64>, plan: &RunPlan) {
         }
     }
     println!("{runs} runs, {steps} steps, {records} records");
-    assert!(
-        failed.is_empty(),
-        "{} of {runs} runs failed; the first:\n{}",
-        failed.len(),
-        failed[0]
-    );
+    assert!(failed.is_empty(), "{} of {runs} runs failed; the first:\n{}", failed.len(), failed[0]);
 }
 
 #[test]

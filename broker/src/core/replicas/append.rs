@@ -63,11 +63,7 @@ impl ProduceOutcome {
 
     /// An answer without an append.
     pub fn refused(error: ErrorCode, message: Option<String>) -> Self {
-        Self {
-            error,
-            error_message: message,
-            ..Self::appended(Offset::NONE, Offset::NONE)
-        }
+        Self { error, error_message: message, ..Self::appended(Offset::NONE, Offset::NONE) }
     }
 }
 
@@ -172,11 +168,7 @@ impl<D: Disk> ReplicaManager<D> {
         now: Now,
     ) -> Result<Appended, ProduceOutcome> {
         let settings = partition.settings();
-        let rules = ProduceRules {
-            produce_version,
-            now: now.wall_clock_ms,
-            ..settings.produce
-        };
+        let rules = ProduceRules { produce_version, now: now.wall_clock_ms, ..settings.produce };
         // Who may not write here is told so before the batch is looked at.
         if let Err(error) = partition.lock().state.check_produce(acks) {
             return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
@@ -250,10 +242,7 @@ impl<D: Disk> ReplicaManager<D> {
         error: ErrorCode,
         partition: &TopicPartition,
     ) -> Option<(NodeId, LeaderEpoch)> {
-        let hinted = matches!(
-            error,
-            ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch
-        );
+        let hinted = matches!(error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);
         if !hinted {
             return None;
         }
@@ -265,11 +254,7 @@ impl<D: Disk> ReplicaManager<D> {
 }
 
 fn log_append_time(rules: &ProduceRules, timestamp: i64) -> i64 {
-    if rules.timestamp_type == TimestampType::LogAppendTime {
-        timestamp
-    } else {
-        -1
-    }
+    if rules.timestamp_type == TimestampType::LogAppendTime { timestamp } else { -1 }
 }
 
 fn with_append_event<D: Disk>(

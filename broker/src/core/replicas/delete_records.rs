@@ -9,10 +9,10 @@ use replication::PartitionError;
 use replication::partition::Wake;
 use storage::Disk;
 
+use super::ReplicaManager;
 use super::append::log_error_code;
 use super::parked::{DelayedDeleteRecords, Parked, WaitingDeletion};
 use super::partition::{AfterLock, Partition};
-use super::ReplicaManager;
 
 /// One partition's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,10 +26,7 @@ pub struct DeleteRecordsOutcome {
 impl DeleteRecordsOutcome {
     /// An error.
     pub fn refused(error: ErrorCode) -> Self {
-        Self {
-            error,
-            low_watermark: Offset::NONE,
-        }
+        Self { error, low_watermark: Offset::NONE }
     }
 }
 
@@ -49,11 +46,7 @@ impl<D: Disk> ReplicaManager<D> {
         for (name, requested) in &partitions {
             match self.delete_below(name, *requested) {
                 Ok((partition, required)) => {
-                    waiting.push(WaitingDeletion {
-                        at: outcomes.len(),
-                        partition,
-                        required,
-                    });
+                    waiting.push(WaitingDeletion { at: outcomes.len(), partition, required });
                     outcomes.push(DeleteRecordsOutcome::refused(ErrorCode::RequestTimedOut));
                 }
                 Err(error) => outcomes.push(DeleteRecordsOutcome::refused(error)),
@@ -69,12 +62,7 @@ impl<D: Disk> ReplicaManager<D> {
             let replica = partition.lock();
             replica.state.low_watermark(&replica.facts(), directory.as_ref())
         });
-        let deletion = DelayedDeleteRecords {
-            waiting,
-            outcomes,
-            low_watermark,
-            reply,
-        };
+        let deletion = DelayedDeleteRecords { waiting, outcomes, low_watermark, reply };
         if deletion.is_settled() {
             self.complete_delete_records(deletion);
             return None;
@@ -113,10 +101,8 @@ impl<D: Disk> ReplicaManager<D> {
         }
         let mut replica = partition.lock();
         let facts = replica.facts();
-        let target = replica
-            .state
-            .delete_records_target(requested, &facts)
-            .map_err(|error| error.code())?;
+        let target =
+            replica.state.delete_records_target(requested, &facts).map_err(|error| error.code())?;
         let raised = replica.log.increment_log_start(target);
         drop(replica);
         if let Err(error) = raised {
@@ -125,11 +111,7 @@ impl<D: Disk> ReplicaManager<D> {
             }
             return Err(log_error_code(&error));
         }
-        let wake = Wake {
-            fetch: true,
-            delete_records: true,
-            ..Wake::NONE
-        };
+        let wake = Wake { fetch: true, delete_records: true, ..Wake::NONE };
         self.after(&partition, AfterLock::waking(wake));
         Ok((partition, target))
     }

@@ -8,10 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, Records, TopicPartition, Uuid};
+use protocol::{
+    BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, Records, TopicPartition, Uuid,
+};
 use replication::delayed_fetch::ParkedPartition;
 use replication::fetch_session::{
-    FetchContext, PartitionKey, PartitionResult, PartitionSlot, ResultFacts, SessionPartition, TopicKey,
+    FetchContext, PartitionKey, PartitionResult, PartitionSlot, ResultFacts, SessionPartition,
+    TopicKey,
 };
 use replication::partition::{FetchIsolation, FetchReader};
 use replication::time::Now;
@@ -126,12 +129,7 @@ struct PartitionRead {
 
 impl PartitionRead {
     fn of(result: FetchResult) -> Self {
-        Self {
-            result,
-            start: None,
-            after: AfterLock::default(),
-            failure: None,
-        }
+        Self { result, start: None, after: AfterLock::default(), failure: None }
     }
 }
 
@@ -158,12 +156,7 @@ impl<D: Disk> ReplicaManager<D> {
             return None;
         }
         let deadline = now.monotonic + params.max_wait;
-        let fetch = DelayedFetch {
-            params,
-            partitions: parked,
-            context,
-            reply,
-        };
+        let fetch = DelayedFetch { params, partitions: parked, context, reply };
         let keys = fetch.keys();
         match self.park(&self.fetches, fetch, &keys, deadline) {
             Ok(handle) => {
@@ -183,12 +176,7 @@ impl<D: Disk> ReplicaManager<D> {
 
     /// Answers a fetch that waits no longer with what is there now.
     pub(super) fn complete_fetch(&self, fetch: DelayedFetch<D>) {
-        let DelayedFetch {
-            params,
-            mut context,
-            reply,
-            ..
-        } = fetch;
+        let DelayedFetch { params, mut context, reply, .. } = fetch;
         let pass = self.read_all(&params, &mut context, false, self.now());
         let results = pass.results;
         self.settle_pass(pass.after, pass.failures);
@@ -329,10 +317,7 @@ impl<D: Disk> ReplicaManager<D> {
             Err(ReadError::Refused(error)) => refused(error.code()),
             Err(ReadError::Log(error)) => {
                 let read = refused(log_error_code(&error));
-                PartitionRead {
-                    failure: error.is_storage_failure().then_some(error),
-                    ..read
-                }
+                PartitionRead { failure: error.is_storage_failure().then_some(error), ..read }
             }
         }
     }
@@ -370,14 +355,8 @@ impl<D: Disk> ReplicaManager<D> {
                 end_offset: end.end_offset,
                 why: Why::LogsDiverge,
             };
-            let after = AfterLock {
-                events: vec![event],
-                ..AfterLock::default()
-            };
-            return Ok(PartitionRead {
-                after,
-                ..PartitionRead::of(result)
-            });
+            let after = AfterLock { events: vec![event], ..AfterLock::default() };
+            return Ok(PartitionRead { after, ..PartitionRead::of(result) });
         }
         let bound = replica.readable_end(params.isolation)?;
         let mut data =
@@ -394,11 +373,7 @@ impl<D: Disk> ReplicaManager<D> {
             result.aborted_transactions = Some(aborted);
         }
         result.records = data.records;
-        Ok(PartitionRead {
-            start: Some(data.start),
-            after,
-            ..PartitionRead::of(result)
-        })
+        Ok(PartitionRead { start: Some(data.start), after, ..PartitionRead::of(result) })
     }
 
     /// A follower's fetch tells how far it is: its state, the ISR and the high watermark follow.

@@ -12,8 +12,8 @@ use replication::trace::{Event, Why};
 use replication::truncation::{FollowerLog, Truncation, decide_truncation};
 use storage::{Disk, LogError};
 
-use super::partition::{AfterLock, Partition, Replica};
 use super::ReplicaManager;
+use super::partition::{AfterLock, Partition, Replica};
 
 impl<D: Disk> ReplicaManager<D> {
     fn followed(&self, partition: &TopicIdPartition) -> Result<Arc<Partition<D>>, ReplicaError> {
@@ -212,10 +212,7 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
             };
             after.events.insert(0, event);
             // A debugging replica or a consumer may be reading here.
-            after.wake = after.wake.or(Wake {
-                fetch: true,
-                ..Wake::NONE
-            });
+            after.wake = after.wake.or(Wake { fetch: true, ..Wake::NONE });
         }
         self.after(&found, after);
         Ok(log)
@@ -233,10 +230,7 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
                 error_code,
                 why: Why::EpochMismatch,
             };
-            let after = AfterLock {
-                events: vec![event],
-                ..AfterLock::default()
-            };
+            let after = AfterLock { events: vec![event], ..AfterLock::default() };
             self.after(&found, after);
         }
     }

@@ -93,10 +93,7 @@ impl<D: Disk> ReplicaManager<D> {
         let mut topics: Vec<TopicData> = Vec::new();
         for (partition, proposal) in proposals {
             if topics.last().is_none_or(|topic| topic.topic_id != partition.topic_id) {
-                topics.push(TopicData {
-                    topic_id: partition.topic_id,
-                    ..TopicData::default()
-                });
+                topics.push(TopicData { topic_id: partition.topic_id, ..TopicData::default() });
             }
             let members = proposal.new_isr.iter().map(|member| BrokerState {
                 broker_id: member.replica.get(),
@@ -188,8 +185,7 @@ impl<D: Disk> ReplicaManager<D> {
                 continue;
             }
             let facts = replica.facts();
-            let effects =
-                replica.state.maybe_shrink_isr(&facts, directory.as_ref(), now.monotonic);
+            let effects = replica.state.maybe_shrink_isr(&facts, directory.as_ref(), now.monotonic);
             let after = replica.carry_out(effects);
             drop(replica);
             match after {
@@ -203,9 +199,7 @@ impl<D: Disk> ReplicaManager<D> {
 type Answers = BTreeMap<(protocol::TopicId, i32), IsrAnswer>;
 
 fn every(sent: &BTreeMap<TopicIdPartition, IsrProposal>, answer: &IsrAnswer) -> Answers {
-    sent.keys()
-        .map(|id| ((id.topic_id, id.topic_partition.partition), answer.clone()))
-        .collect()
+    sent.keys().map(|id| ((id.topic_id, id.topic_partition.partition), answer.clone())).collect()
 }
 
 fn partition_answers(response: &AlterPartitionResponse) -> Answers {

@@ -155,8 +155,12 @@ impl<D: Disk> ReplicaManager<D> {
         if delta.changed_brokers.is_empty() {
             return;
         }
-        let told: BTreeSet<TopicIdPartition> =
-            changes.stop.iter().chain(changes.start.iter().map(|f| &f.partition)).cloned().collect();
+        let told: BTreeSet<TopicIdPartition> = changes
+            .stop
+            .iter()
+            .chain(changes.start.iter().map(|f| &f.partition))
+            .cloned()
+            .collect();
         for partition in self.online_partitions() {
             if told.contains(partition.id()) {
                 continue;
@@ -231,9 +235,7 @@ impl<D: Disk> ReplicaManager<D> {
         };
         let replica = self.new_replica(log, id, &settings, None);
         let partition = Arc::new(Partition::new(id.clone(), dir, replica, settings));
-        self.partitions
-            .write()
-            .insert(id.topic_partition.clone(), Slot::Online(partition.clone()));
+        self.partitions.write().insert(id.topic_partition.clone(), Slot::Online(partition.clone()));
         Some(partition)
     }
 
@@ -287,12 +289,8 @@ impl<D: Disk> ReplicaManager<D> {
             return Ok(None);
         };
         let at = counts[chosen].0;
-        let log = dirs[at].dir.create_log(
-            &id.topic_partition,
-            id.topic_id,
-            settings.log.clone(),
-            now,
-        );
+        let log =
+            dirs[at].dir.create_log(&id.topic_partition, id.topic_id, settings.log.clone(), now);
         log.map(|log| Some((at, log))).map_err(|error| (at, error))
     }
 

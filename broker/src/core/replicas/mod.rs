@@ -192,11 +192,7 @@ impl<D: Disk> ReplicaManager<D> {
         }
         let directory = self.directory();
         let Some(topic) = directory.image.topic_by_name(&partition.topic) else {
-            return Err(if topic_id.is_zero() {
-                Missing::UnknownName
-            } else {
-                Missing::UnknownId
-            });
+            return Err(if topic_id.is_zero() { Missing::UnknownName } else { Missing::UnknownId });
         };
         if !topic_id.is_zero() && topic.id != topic_id {
             return Err(Missing::OtherId);
@@ -339,11 +335,8 @@ impl<D: Disk> ReplicaManager<D> {
         for partition in lost {
             let effects = partition.lock().state.mark_offline();
             partition.mark_removed();
-            let after = AfterLock {
-                wake: effects.wake,
-                events: effects.events,
-                ..AfterLock::default()
-            };
+            let after =
+                AfterLock { wake: effects.wake, events: effects.events, ..AfterLock::default() };
             self.after(&partition, after);
         }
     }
@@ -351,10 +344,14 @@ impl<D: Disk> ReplicaManager<D> {
     /// The ids of the log directories that failed, for the controller.
     pub fn offline_dirs(&self) -> Vec<protocol::Uuid> {
         let dirs = self.dirs.lock();
-        dirs.iter()
-            .filter(|state| state.offline)
-            .map(|state| state.dir.directory_id())
-            .collect()
+        dirs.iter().filter(|state| state.offline).map(|state| state.dir.directory_id()).collect()
+    }
+
+    /// Whether no log directory is left that works: this broker can then be nobody's replica, and had
+    /// better end, so that its partitions get other leaders (C08).
+    pub fn have_all_dirs_failed(&self) -> bool {
+        let dirs = self.dirs.lock();
+        !dirs.is_empty() && dirs.iter().all(|state| state.offline)
     }
 
     /// The ids of all log directories, in the order of `log.dirs`.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicPartition};
+use replication::PartitionError;
 use replication::delayed_fetch::{
     FetchPartitionFault, FetchPartitionNow, ParkedPartition, ReadableEnd, wake_reason,
 };
 use replication::fetch_session::FetchContext;
 use replication::partition::AckStatus;
 use replication::purgatory::{DelayedOperation, Trigger};
-use replication::PartitionError;
 use storage::Disk;
 
 use super::append::{ProduceOutcome, ProduceReply, ack_status};
@@ -59,13 +59,7 @@ impl<D: Disk> WaitingProduce<D> {
         epoch: LeaderEpoch,
         required: Offset,
     ) -> Self {
-        Self {
-            at,
-            partition,
-            epoch,
-            required,
-            settled: Mutex::new(None),
-        }
+        Self { at, partition, epoch, required, settled: Mutex::new(None) }
     }
 
     fn is_settled(&self) -> bool {
@@ -94,11 +88,7 @@ impl<D: Disk> DelayedProduce<D> {
         outcomes: Vec<ProduceOutcome>,
         reply: ProduceReply,
     ) -> Self {
-        Self {
-            waiting,
-            outcomes,
-            reply,
-        }
+        Self { waiting, outcomes, reply }
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -145,7 +135,8 @@ impl<D: Disk> DelayedOperation for DelayedProduce<D> {
     fn is_satisfied(&self, trigger: Trigger<'_, TopicPartition>) -> bool {
         if let Trigger::Key(key) = trigger {
             // The others cannot have changed by this; look at them only when this one is settled.
-            let of_key = |waiting: &&WaitingProduce<D>| waiting.partition.id().topic_partition == *key;
+            let of_key =
+                |waiting: &&WaitingProduce<D>| waiting.partition.id().topic_partition == *key;
             if !self.waiting.iter().filter(of_key).all(WaitingProduce::is_settled) {
                 return false;
             }
@@ -187,15 +178,14 @@ impl<D: Disk> DelayedFetch<D> {
             return Err(FetchPartitionFault::NotReplica);
         }
         let mut replica = parked.partition.lock();
-        replica
-            .state
-            .check_fetch(self.params.reader, parked.current_leader_epoch)
-            .map_err(|error| match error {
+        replica.state.check_fetch(self.params.reader, parked.current_leader_epoch).map_err(
+            |error| match error {
                 PartitionError::StorageOffline => FetchPartitionFault::StorageOffline,
                 PartitionError::FencedLeaderEpoch { .. }
                 | PartitionError::UnknownLeaderEpoch { .. } => FetchPartitionFault::EpochMismatch,
                 _ => FetchPartitionFault::NotLeader,
-            })?;
+            },
+        )?;
         let end = replica
             .readable_end(self.params.isolation)
             .map_err(|_| FetchPartitionFault::StorageOffline)?;
@@ -205,11 +195,7 @@ impl<D: Disk> DelayedFetch<D> {
             let found = replica.log.epochs().end_offset_for(last_epoch, log_end);
             (found.epoch, found.end_offset)
         });
-        Ok(ReadableEnd {
-            end,
-            epoch_end,
-            is_throttled: false,
-        })
+        Ok(ReadableEnd { end, epoch_end, is_throttled: false })
     }
 }
 
@@ -267,10 +253,9 @@ impl<D: Disk> DelayedDeleteRecords<D> {
         let mut outcomes = self.outcomes;
         for waiting in &self.waiting {
             outcomes[waiting.at] = match (self.low_watermark)(&waiting.partition) {
-                Ok(low) if low >= waiting.required => DeleteRecordsOutcome {
-                    error: ErrorCode::None,
-                    low_watermark: low,
-                },
+                Ok(low) if low >= waiting.required => {
+                    DeleteRecordsOutcome { error: ErrorCode::None, low_watermark: low }
+                }
                 Ok(_) => DeleteRecordsOutcome::refused(ErrorCode::RequestTimedOut),
                 Err(error) => DeleteRecordsOutcome::refused(error.code()),
             };

@@ -55,10 +55,7 @@ pub struct AfterLock {
 impl AfterLock {
     /// Nothing but waking.
     pub fn waking(wake: Wake) -> AfterLock {
-        AfterLock {
-            wake,
-            ..AfterLock::default()
-        }
+        AfterLock { wake, ..AfterLock::default() }
     }
 
     /// Whether there is nothing to do.
@@ -85,10 +82,7 @@ impl<D: Disk> Replica<D> {
         LogFacts {
             log_start: self.log.log_start_offset(),
             log_end: self.log.log_end(),
-            first_unstable: self
-                .log
-                .first_unstable_offset()
-                .map(LogOffsetMetadata::message_only),
+            first_unstable: self.log.first_unstable_offset().map(LogOffsetMetadata::message_only),
         }
     }
 

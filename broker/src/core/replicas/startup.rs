@@ -85,9 +85,7 @@ impl<D: Disk> ReplicaManager<D> {
             manager.load_dir(at, dir, open.recovery_threads, now)?;
         }
         if manager.dirs.lock().is_empty() {
-            return Err(StartupError::NoDir {
-                dirs: open.dirs.to_vec(),
-            });
+            return Err(StartupError::NoDir { dirs: open.dirs.to_vec() });
         }
         Ok(Arc::new(manager))
     }
@@ -102,19 +100,9 @@ impl<D: Disk> ReplicaManager<D> {
         let directory = self.directory();
         let reader = self.settings_reader(&directory);
         let config_of = |partition: &protocol::TopicPartition| reader.topic(&partition.topic).log;
-        let loaded = dir.load(
-            LoadOptions {
-                config_of: &config_of,
-                threads,
-            },
-            now,
-        )?;
+        let loaded = dir.load(LoadOptions { config_of: &config_of, threads }, now)?;
         self.dirs.lock().push(DirState { dir, offline: false });
-        let LoadedLogs {
-            logs,
-            high_watermarks,
-            ..
-        } = loaded;
+        let LoadedLogs { logs, high_watermarks, .. } = loaded;
         for log in logs {
             let name = log.topic_partition().clone();
             let id = TopicIdPartition {

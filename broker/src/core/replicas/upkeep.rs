@@ -25,10 +25,7 @@ struct Periodic {
 
 impl Periodic {
     fn new(every: Duration, now: Instant) -> Self {
-        Self {
-            every,
-            next: now + every,
-        }
+        Self { every, next: now + every }
     }
 
     fn is_due(&mut self, now: Instant) -> bool {
@@ -74,13 +71,8 @@ impl Schedule {
     }
 
     fn next(&self) -> Instant {
-        let periodic = [
-            self.high_watermarks,
-            self.recovery_points,
-            self.log_starts,
-            self.retention,
-            self.isr,
-        ];
+        let periodic =
+            [self.high_watermarks, self.recovery_points, self.log_starts, self.retention, self.isr];
         let jobs = periodic.iter().map(|job| job.next);
         let removals = self.removals.iter().map(|(at, _)| *at);
         jobs.chain(removals).min().unwrap_or(self.isr.next)
@@ -200,10 +192,7 @@ impl<D: Disk> ReplicaManager<D> {
     fn write_checkpoints(
         &self,
         values: BTreeMap<usize, BTreeMap<TopicPartition, Offset>>,
-        write: impl Fn(
-            &storage::LogDir<D>,
-            &BTreeMap<TopicPartition, Offset>,
-        ) -> Result<(), LogError>,
+        write: impl Fn(&storage::LogDir<D>, &BTreeMap<TopicPartition, Offset>) -> Result<(), LogError>,
     ) {
         let mut failed = Vec::new();
         {
@@ -225,8 +214,7 @@ impl<D: Disk> ReplicaManager<D> {
 
     /// Writes `replication-offset-checkpoint` of every directory (H12).
     pub fn checkpoint_high_watermarks(&self) {
-        let values =
-            self.per_dir(|partition| Some(partition.lock().state.high_watermark().offset));
+        let values = self.per_dir(|partition| Some(partition.lock().state.high_watermark().offset));
         self.write_checkpoints(values, |dir, offsets| dir.write_high_watermarks(offsets));
     }
 

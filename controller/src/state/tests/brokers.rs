@@ -6,11 +6,7 @@ use protocol::messages::{
 
 use super::*;
 
-const SHUT_DOWN: Wish = Wish {
-    fence: false,
-    shut_down: true,
-    offset: None,
-};
+const SHUT_DOWN: Wish = Wish { fence: false, shut_down: true, offset: None };
 
 #[test]
 fn a_registration_starts_fenced_with_its_batch_s_offset_as_epoch_c02() {
@@ -26,21 +22,9 @@ fn a_registration_starts_fenced_with_its_batch_s_offset_as_epoch_c02() {
 fn a_broker_unfences_when_it_wants_to_and_has_read_its_registration_c02() {
     let mut cluster = Cluster::empty();
     let epoch = cluster.register(1, 9).broker_epoch;
-    let behind = cluster.heartbeat(
-        1,
-        Wish {
-            offset: Some(epoch - 1),
-            ..Default::default()
-        },
-    );
+    let behind = cluster.heartbeat(1, Wish { offset: Some(epoch - 1), ..Default::default() });
     assert!(behind.is_fenced && !behind.is_caught_up);
-    let unwilling = cluster.heartbeat(
-        1,
-        Wish {
-            fence: true,
-            ..Default::default()
-        },
-    );
+    let unwilling = cluster.heartbeat(1, Wish { fence: true, ..Default::default() });
     assert!(unwilling.is_fenced && unwilling.is_caught_up);
     assert!(!cluster.heartbeat(1, Wish::default()).is_fenced);
     assert!(cluster.follower.is_active(NodeId(1)));
@@ -83,17 +67,9 @@ fn a_registration_for_another_cluster_or_without_a_finalized_feature_is_refused_
 fn a_heartbeat_of_an_older_registration_is_stale_c02() {
     let mut cluster = Cluster::of(&[1]);
     let broker_epoch = cluster.broker_epoch(1) - 1;
-    let request = BrokerHeartbeatRequest {
-        broker_id: 1,
-        broker_epoch,
-        ..Default::default()
-    };
+    let request = BrokerHeartbeatRequest { broker_id: 1, broker_epoch, ..Default::default() };
     assert_eq!(cluster.ask(1, request).error_code, 77);
-    let unknown = BrokerHeartbeatRequest {
-        broker_id: 5,
-        broker_epoch: 1,
-        ..Default::default()
-    };
+    let unknown = BrokerHeartbeatRequest { broker_id: 5, broker_epoch: 1, ..Default::default() };
     assert_eq!(cluster.ask(1, unknown).error_code, 77);
 }
 
@@ -172,22 +148,10 @@ fn controlled_shutdown_moves_leaders_and_waits_for_the_lowest_active_offset_c03(
     let first = cluster.heartbeat(1, SHUT_DOWN);
     assert!(!first.should_shut_down && !first.is_fenced);
     assert_eq!(cluster.state_of(0), (2, 1, 1, vec![2, 3]));
-    assert!(
-        cluster
-            .follower
-            .broker(NodeId(1))
-            .unwrap()
-            .in_controlled_shutdown
-    );
+    assert!(cluster.follower.broker(NodeId(1)).unwrap().in_controlled_shutdown);
     // Broker 3 has not read that leadership moved.
     cluster.heartbeat(2, Wish::default());
-    cluster.heartbeat(
-        3,
-        Wish {
-            offset: Some(before),
-            ..Default::default()
-        },
-    );
+    cluster.heartbeat(3, Wish { offset: Some(before), ..Default::default() });
     assert!(!cluster.heartbeat(1, SHUT_DOWN).should_shut_down);
     cluster.heartbeat(3, Wish::default());
     let last = cluster.heartbeat(1, SHUT_DOWN);
@@ -243,15 +207,7 @@ fn a_broker_in_controlled_shutdown_may_restart_before_its_session_ends_c02() {
 fn an_unregistered_broker_is_in_no_isr_and_unknown_afterwards() {
     let mut cluster = Cluster::with_topic();
     let ask = |cluster: &mut Cluster| {
-        cluster
-            .ask(
-                0,
-                UnregisterBrokerRequest {
-                    broker_id: 2,
-                    ..Default::default()
-                },
-            )
-            .error_code
+        cluster.ask(0, UnregisterBrokerRequest { broker_id: 2, ..Default::default() }).error_code
     };
     assert_eq!(ask(&mut cluster), 0);
     assert_eq!(cluster.state_of(0), (1, 0, 1, vec![1, 3]));

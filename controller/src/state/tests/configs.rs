@@ -36,15 +36,10 @@ pub(super) fn alter(
         configs: vec![config],
         ..Default::default()
     };
-    let request = IncrementalAlterConfigsRequest {
-        resources: vec![resource],
-        ..Default::default()
-    };
+    let request =
+        IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
     let response = cluster.ask(1, request).responses.remove(0);
-    (
-        response.error_code,
-        response.error_message.unwrap_or_default(),
-    )
+    (response.error_code, response.error_message.unwrap_or_default())
 }
 
 fn of_topic(cluster: &Cluster, key: &str) -> Option<String> {
@@ -56,62 +51,18 @@ fn of_topic(cluster: &Cluster, key: &str) -> Option<String> {
 fn a_topic_s_keys_are_set_and_deleted_one_by_one() {
     let mut cluster = Cluster::with_topic();
     let mut step = |operation, value| {
-        alter(
-            &mut cluster,
-            TOPIC_TYPE,
-            TOPIC,
-            "retention.ms",
-            operation,
-            value,
-        )
-        .0
+        alter(&mut cluster, TOPIC_TYPE, TOPIC, "retention.ms", operation, value).0
     };
     assert_eq!(step(SET, Some("1000")), 0);
     assert_eq!(step(SET, Some("abc")), 40);
     assert_eq!(step(SET, None), 42);
     assert_eq!(step(9, Some("1")), 42);
     assert_eq!(of_topic(&cluster, "retention.ms").as_deref(), Some("1000"));
-    assert_eq!(
-        alter(
-            &mut cluster,
-            TOPIC_TYPE,
-            TOPIC,
-            "retention.ms",
-            DELETE,
-            None
-        )
-        .0,
-        0
-    );
+    assert_eq!(alter(&mut cluster, TOPIC_TYPE, TOPIC, "retention.ms", DELETE, None).0, 0);
     assert_eq!(of_topic(&cluster, "retention.ms"), None);
-    assert_eq!(
-        alter(
-            &mut cluster,
-            TOPIC_TYPE,
-            TOPIC,
-            "retention.ms",
-            DELETE,
-            None
-        )
-        .0,
-        0
-    );
-    assert_eq!(
-        alter(&mut cluster, TOPIC_TYPE, TOPIC, "foo", SET, Some("1")).0,
-        40
-    );
-    assert_eq!(
-        alter(
-            &mut cluster,
-            TOPIC_TYPE,
-            "nope",
-            "retention.ms",
-            SET,
-            Some("1")
-        )
-        .0,
-        3
-    );
+    assert_eq!(alter(&mut cluster, TOPIC_TYPE, TOPIC, "retention.ms", DELETE, None).0, 0);
+    assert_eq!(alter(&mut cluster, TOPIC_TYPE, TOPIC, "foo", SET, Some("1")).0, 40);
+    assert_eq!(alter(&mut cluster, TOPIC_TYPE, "nope", "retention.ms", SET, Some("1")).0, 3);
 }
 
 #[test]
@@ -127,19 +78,9 @@ fn lists_grow_from_their_default_and_shrink_to_nothing() {
     assert_eq!(step(APPEND, "foo"), (40, "delete,compact".into()));
     assert_eq!(step(SUBTRACT, "delete"), (0, "compact".into()));
     assert_eq!(step(SUBTRACT, "compact"), (0, String::new()));
-    let (code, text) = alter(
-        &mut cluster,
-        TOPIC_TYPE,
-        TOPIC,
-        "retention.ms",
-        APPEND,
-        Some("1"),
-    );
+    let (code, text) = alter(&mut cluster, TOPIC_TYPE, TOPIC, "retention.ms", APPEND, Some("1"));
     assert_eq!(code, 40);
-    assert_eq!(
-        text,
-        "Can't APPEND to key retention.ms because its type is not LIST."
-    );
+    assert_eq!(text, "Can't APPEND to key retention.ms because its type is not LIST.");
 }
 
 #[test]
@@ -161,14 +102,8 @@ fn broker_keys_change_only_where_they_can() {
     assert_eq!(set("1", "min.insync.replicas", "0").0, 42);
     assert_eq!(set("9", "log.retention.ms", "1").0, 102);
     assert_eq!(set("abc", "log.retention.ms", "1").0, 42);
-    let default = cluster
-        .follower
-        .configs(&ConfigResource::default_broker())
-        .unwrap();
-    assert_eq!(
-        default.get("log.retention.ms").map(String::as_str),
-        Some("60000")
-    );
+    let default = cluster.follower.configs(&ConfigResource::default_broker()).unwrap();
+    assert_eq!(default.get("log.retention.ms").map(String::as_str), Some("60000"));
 }
 
 #[test]
@@ -188,11 +123,7 @@ fn the_older_request_replaces_the_whole_set() {
             ..Default::default()
         };
         let resources = vec![resource];
-        let request = AlterConfigsRequest {
-            resources,
-            validate_only,
-            ..Default::default()
-        };
+        let request = AlterConfigsRequest { resources, validate_only, ..Default::default() };
         cluster.ask(2, request).responses[0].error_code
     };
     assert_eq!(replace("retention.ms", "x", false), 40);
@@ -212,10 +143,7 @@ fn feature_levels_outside_the_supported_range_are_refused() {
             upgrade_type,
             ..Default::default()
         };
-        let request = UpdateFeaturesRequest {
-            feature_updates: vec![update],
-            ..Default::default()
-        };
+        let request = UpdateFeaturesRequest { feature_updates: vec![update], ..Default::default() };
         cluster.ask(2, request).error_code
     };
     assert_eq!(update("nope", 1, 1), 95);

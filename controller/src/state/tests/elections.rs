@@ -21,11 +21,8 @@ fn elect(
             ..Default::default()
         }]
     });
-    let request = ElectLeadersRequest {
-        election_type,
-        topic_partitions: topics,
-        ..Default::default()
-    };
+    let request =
+        ElectLeadersRequest { election_type, topic_partitions: topics, ..Default::default() };
     cluster.ask(2, request)
 }
 
@@ -71,11 +68,7 @@ fn an_election_of_everything_names_every_topic_and_only_partitions_that_mattered
     cluster.create(&[&[1, 2], &[2, 1]], &[]);
     let quiet = elect(&mut cluster, PREFERRED, None);
     assert_eq!(quiet.replica_election_results.len(), 1);
-    assert!(
-        quiet.replica_election_results[0]
-            .partition_result
-            .is_empty()
-    );
+    assert!(quiet.replica_election_results[0].partition_result.is_empty());
     cluster.fence(1);
     let failed = elect(&mut cluster, PREFERRED, None);
     let results = &failed.replica_election_results[0].partition_result;
@@ -117,10 +110,7 @@ fn without_unclean_elections_nobody_leads_and_the_isr_stays_c05() {
 fn an_unclean_leader_is_the_whole_isr_and_recovers_c05() {
     let cluster = leaderless(&[("unclean.leader.election.enable", "true")]);
     assert_eq!(cluster.state_of(0), (2, 1, 2, vec![2]));
-    assert_eq!(
-        cluster.partition(0).leader_recovery_state,
-        LeaderRecoveryState::Recovering
-    );
+    assert_eq!(cluster.partition(0).leader_recovery_state, LeaderRecoveryState::Recovering);
 }
 
 #[test]
@@ -128,23 +118,13 @@ fn an_administrator_can_ask_for_an_unclean_election_c05() {
     let mut cluster = leaderless(&[]);
     assert_eq!(error_of(&mut cluster, UNCLEAN, TOPIC, 0), 0);
     assert_eq!(cluster.state_of(0), (2, 2, 3, vec![2]));
-    assert_eq!(
-        cluster.partition(0).leader_recovery_state,
-        LeaderRecoveryState::Recovering
-    );
+    assert_eq!(cluster.partition(0).leader_recovery_state, LeaderRecoveryState::Recovering);
 }
 
 #[test]
 fn allowing_unclean_elections_later_elects_at_the_next_tick_c05() {
     let mut cluster = leaderless(&[]);
-    configs::alter(
-        &mut cluster,
-        2,
-        TOPIC,
-        "unclean.leader.election.enable",
-        0,
-        Some("true"),
-    );
+    configs::alter(&mut cluster, 2, TOPIC, "unclean.leader.election.enable", 0, Some("true"));
     assert_eq!(cluster.state_of(0).0, -1);
     cluster.heartbeat(2, Wish::default());
     cluster.tick();

@@ -57,18 +57,10 @@ impl Cluster {
     }
 
     fn with_config(config: ControllerConfig) -> Self {
-        let now = Now {
-            monotonic: Instant(Duration::from_secs(1000)),
-            wall_clock_ms: 0,
-        };
+        let now = Now { monotonic: Instant(Duration::from_secs(1000)), wall_clock_ms: 0 };
         let (state, records) =
             ControllerState::become_active(config, ClusterImage::default(), LeaderEpoch(1), now);
-        let mut cluster = Cluster {
-            state,
-            follower: ClusterImage::default(),
-            now,
-            epoch: 1,
-        };
+        let mut cluster = Cluster { state, follower: ClusterImage::default(), now, epoch: 1 };
         cluster.follow(&records);
         cluster
     }
@@ -95,24 +87,16 @@ impl Cluster {
             let offset = self.follower.offset().next();
             let mut delta = ImageDelta::default();
             let epoch = LeaderEpoch(self.epoch);
-            self.follower
-                .apply_batch(offset, epoch, records, &mut delta)
-                .unwrap();
+            self.follower.apply_batch(offset, epoch, records, &mut delta).unwrap();
         }
-        assert_eq!(
-            self.follower,
-            *self.state.image(),
-            "the records give the working image"
-        );
+        assert_eq!(self.follower, *self.state.image(), "the records give the working image");
         check_step(&before, &self.follower);
         check_image(&self.follower);
     }
 
     fn ask<R: Request>(&mut self, version: i16, request: R) -> R::Response {
         let body: RequestBody = request.into();
-        let decision = self
-            .state
-            .on_request(&RequestContext::default(), version, &body, self.now);
+        let decision = self.state.on_request(&RequestContext::default(), version, &body, self.now);
         self.follow(&decision.records);
         R::Response::try_from(decision.response).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -161,10 +145,7 @@ impl Cluster {
     }
 
     fn broker_epoch(&self, id: i32) -> i64 {
-        self.state
-            .image()
-            .broker(NodeId(id))
-            .map_or(-1, |broker| broker.epoch.get())
+        self.state.image().broker(NodeId(id)).map_or(-1, |broker| broker.epoch.get())
     }
 
     fn heartbeat(&mut self, id: i32, wish: Wish) -> BrokerHeartbeatResponse {
@@ -187,16 +168,7 @@ impl Cluster {
     }
 
     fn fence(&mut self, id: i32) {
-        assert!(
-            self.heartbeat(
-                id,
-                Wish {
-                    fence: true,
-                    ..Default::default()
-                }
-            )
-            .is_fenced
-        );
+        assert!(self.heartbeat(id, Wish { fence: true, ..Default::default() }).is_fenced);
     }
 
     fn unfence(&mut self, id: i32) {
@@ -205,16 +177,9 @@ impl Cluster {
 
     fn create(&mut self, assignments: &[&[i32]], configs: &[(&str, &str)]) {
         let topic = manual_topic(TOPIC, assignments, configs);
-        let request = CreateTopicsRequest {
-            topics: vec![topic],
-            ..Default::default()
-        };
+        let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
         let response = self.ask(7, request);
-        assert_eq!(
-            response.topics[0].error_code, 0,
-            "{:?}",
-            response.topics[0].error_message
-        );
+        assert_eq!(response.topics[0].error_code, 0, "{:?}", response.topics[0].error_message);
     }
 
     fn topic_id(&self) -> TopicId {
@@ -229,12 +194,7 @@ impl Cluster {
     fn state_of(&self, index: i32) -> (i32, i32, i32, Vec<i32>) {
         let p = self.partition(index);
         let isr = p.isr.iter().map(|node| node.get()).collect();
-        (
-            p.leader.get(),
-            p.leader_epoch.get(),
-            p.partition_epoch.get(),
-            isr,
-        )
+        (p.leader.get(), p.leader_epoch.get(), p.partition_epoch.get(), isr)
     }
 
     /// The leader's proposal of `isr` for partition 0, with every epoch right.
@@ -269,16 +229,9 @@ impl Cluster {
     fn alter(
         &mut self,
         request: AlterPartitionRequest,
-    ) -> (
-        AlterPartitionResponse,
-        alter_partition_response::PartitionData,
-    ) {
+    ) -> (AlterPartitionResponse, alter_partition_response::PartitionData) {
         let response = self.ask(3, request);
-        let partition = response
-            .topics
-            .first()
-            .and_then(|topic| topic.partitions.first())
-            .cloned();
+        let partition = response.topics.first().and_then(|topic| topic.partitions.first()).cloned();
         (response, partition.unwrap_or_default())
     }
 
@@ -291,14 +244,11 @@ impl Cluster {
 
 fn manual_topic(name: &str, assignments: &[&[i32]], configs: &[(&str, &str)]) -> CreatableTopic {
     let assignments =
-        assignments
-            .iter()
-            .enumerate()
-            .map(|(index, replicas)| CreatableReplicaAssignment {
-                partition_index: index as i32,
-                broker_ids: replicas.to_vec(),
-                ..Default::default()
-            });
+        assignments.iter().enumerate().map(|(index, replicas)| CreatableReplicaAssignment {
+            partition_index: index as i32,
+            broker_ids: replicas.to_vec(),
+            ..Default::default()
+        });
     CreatableTopic {
         name: name.into(),
         num_partitions: -1,
@@ -320,37 +270,19 @@ fn creatable_configs(configs: &[(&str, &str)]) -> Vec<CreatableTopicConfig> {
 
 /// I10: epochs never go back, and the leader epoch does not move without the partition epoch.
 fn check_step(before: &ClusterImage, after: &ClusterImage) {
-    let earlier: BTreeMap<_, _> = before
-        .partitions()
-        .map(|(topic, index, p)| ((topic.id, index), p))
-        .collect();
+    let earlier: BTreeMap<_, _> =
+        before.partitions().map(|(topic, index, p)| ((topic.id, index), p)).collect();
     for (topic, index, now) in after.partitions() {
         let Some(then) = earlier.get(&(topic.id, index)) else {
             continue;
         };
-        assert!(
-            now.leader_epoch >= then.leader_epoch,
-            "{}-{index}",
-            topic.name
-        );
-        assert!(
-            now.partition_epoch >= then.partition_epoch,
-            "{}-{index}",
-            topic.name
-        );
+        assert!(now.leader_epoch >= then.leader_epoch, "{}-{index}", topic.name);
+        assert!(now.partition_epoch >= then.partition_epoch, "{}-{index}", topic.name);
         if now.leader_epoch != then.leader_epoch || now != *then {
-            assert!(
-                now.partition_epoch > then.partition_epoch,
-                "{}-{index}",
-                topic.name
-            );
+            assert!(now.partition_epoch > then.partition_epoch, "{}-{index}", topic.name);
         }
         if now.leader != then.leader {
-            assert!(
-                now.leader_epoch > then.leader_epoch,
-                "{}-{index}",
-                topic.name
-            );
+            assert!(now.leader_epoch > then.leader_epoch, "{}-{index}", topic.name);
         }
     }
 }
@@ -366,22 +298,9 @@ fn check_image(image: &ClusterImage) {
         assert_eq!(distinct.len(), p.replicas.len(), "{at}");
         assert_eq!(p.directories.len(), p.replicas.len(), "{at}");
         assert!(!p.isr.is_empty(), "{at}");
-        assert!(
-            p.isr.iter().all(|member| p.replicas.contains(member)),
-            "{at}"
-        );
-        assert!(
-            p.adding_replicas
-                .iter()
-                .all(|node| p.replicas.contains(node)),
-            "{at}"
-        );
-        assert!(
-            p.removing_replicas
-                .iter()
-                .all(|node| p.replicas.contains(node)),
-            "{at}"
-        );
+        assert!(p.isr.iter().all(|member| p.replicas.contains(member)), "{at}");
+        assert!(p.adding_replicas.iter().all(|node| p.replicas.contains(node)), "{at}");
+        assert!(p.removing_replicas.iter().all(|node| p.replicas.contains(node)), "{at}");
         if p.has_leader() {
             assert!(p.isr.contains(&p.leader), "{at}");
             assert!(p.isr.iter().all(|member| image.is_active(*member)), "{at}");
@@ -395,10 +314,7 @@ fn check_image(image: &ClusterImage) {
 fn the_first_leader_of_a_cluster_writes_its_id_and_features_and_later_ones_nothing() {
     let mut cluster = Cluster::empty();
     assert_eq!(cluster.follower.cluster_id(), CLUSTER);
-    assert_eq!(
-        cluster.follower.features().get("metadata.version"),
-        Some(&METADATA_VERSION)
-    );
+    assert_eq!(cluster.follower.features().get("metadata.version"), Some(&METADATA_VERSION));
     let offset = cluster.follower.offset();
     cluster.fail_over();
     assert_eq!(cluster.follower.offset(), offset);
@@ -435,13 +351,7 @@ fn the_same_inputs_decide_the_same_records() {
             replication_factor: 2,
             ..Default::default()
         };
-        cluster.ask(
-            7,
-            CreateTopicsRequest {
-                topics: vec![topic],
-                ..Default::default()
-            },
-        );
+        cluster.ask(7, CreateTopicsRequest { topics: vec![topic], ..Default::default() });
         cluster.follower.to_records()
     };
     assert_eq!(run(), run());

@@ -72,13 +72,7 @@ impl Walk {
             12 => self.topics(),
             13 if self.rng.random_bool(0.2) => {
                 let broker_id = self.broker();
-                self.cluster.ask(
-                    0,
-                    UnregisterBrokerRequest {
-                        broker_id,
-                        ..Default::default()
-                    },
-                );
+                self.cluster.ask(0, UnregisterBrokerRequest { broker_id, ..Default::default() });
             }
             14 if self.rng.random_bool(0.3) => return self.fail_over(),
             _ => {
@@ -100,11 +94,7 @@ impl Walk {
         for (topic, index, p) in image.partitions() {
             let key = (topic.id, index, p.leader_epoch.get());
             let leader = *self.leaders.entry(key).or_insert(p.leader.get());
-            assert_eq!(
-                leader,
-                p.leader.get(),
-                "two leaders of one epoch at {key:?}"
-            );
+            assert_eq!(leader, p.leader.get(), "two leaders of one epoch at {key:?}");
         }
         self.committed = image;
     }
@@ -136,10 +126,8 @@ impl Walk {
 
     fn propose(&mut self) {
         let p = self.cluster.partition(0);
-        let (leader, mut isr): (i32, Vec<i32>) = (
-            p.leader.get(),
-            p.replicas.iter().map(|node| node.get()).collect(),
-        );
+        let (leader, mut isr): (i32, Vec<i32>) =
+            (p.leader.get(), p.replicas.iter().map(|node| node.get()).collect());
         isr.retain(|member| *member == leader || self.rng.random_bool(0.7));
         let mut request = self.cluster.proposal(&isr);
         let partition = &mut request.topics[0].partitions[0];
@@ -154,32 +142,16 @@ impl Walk {
 
     fn reassign(&mut self) {
         let replicas = self.rng.random_bool(0.7).then(|| self.some_brokers());
-        let partition = ReassignablePartition {
-            replicas,
-            ..Default::default()
-        };
+        let partition = ReassignablePartition { replicas, ..Default::default() };
         let partitions = vec![partition];
-        let topic = ReassignableTopic {
-            name: TOPIC.into(),
-            partitions,
-            ..Default::default()
-        };
+        let topic = ReassignableTopic { name: TOPIC.into(), partitions, ..Default::default() };
         let topics = vec![topic];
-        self.cluster.ask(
-            1,
-            AlterPartitionReassignmentsRequest {
-                topics,
-                ..Default::default()
-            },
-        );
+        self.cluster.ask(1, AlterPartitionReassignmentsRequest { topics, ..Default::default() });
     }
 
     fn elect(&mut self) {
-        let topic = TopicPartitions {
-            topic: TOPIC.into(),
-            partitions: vec![0],
-            ..Default::default()
-        };
+        let topic =
+            TopicPartitions { topic: TOPIC.into(), partitions: vec![0], ..Default::default() };
         let request = ElectLeadersRequest {
             election_type: self.rng.random_range(0..2),
             topic_partitions: Some(vec![topic]),
@@ -189,11 +161,7 @@ impl Walk {
     }
 
     fn flip_unclean(&mut self) {
-        let value = if self.rng.random_bool(0.5) {
-            "true"
-        } else {
-            "false"
-        };
+        let value = if self.rng.random_bool(0.5) { "true" } else { "false" };
         let key = "unclean.leader.election.enable";
         configs::alter(&mut self.cluster, 2, TOPIC, key, 0, Some(value));
     }
@@ -203,22 +171,10 @@ impl Walk {
             let replicas = self.some_brokers();
             let topic = manual_topic(TOPIC, &[&replicas], &[]);
             let topics = vec![topic];
-            self.cluster.ask(
-                7,
-                CreateTopicsRequest {
-                    topics,
-                    ..Default::default()
-                },
-            );
+            self.cluster.ask(7, CreateTopicsRequest { topics, ..Default::default() });
         } else if self.rng.random_bool(0.2) {
             let topic_names = vec![TOPIC.to_owned()];
-            self.cluster.ask(
-                5,
-                DeleteTopicsRequest {
-                    topic_names,
-                    ..Default::default()
-                },
-            );
+            self.cluster.ask(5, DeleteTopicsRequest { topic_names, ..Default::default() });
         } else {
             let topic = create_partitions_request::CreatePartitionsTopic {
                 name: TOPIC.into(),
@@ -226,13 +182,7 @@ impl Walk {
                 ..Default::default()
             };
             let topics = vec![topic];
-            self.cluster.ask(
-                3,
-                CreatePartitionsRequest {
-                    topics,
-                    ..Default::default()
-                },
-            );
+            self.cluster.ask(3, CreatePartitionsRequest { topics, ..Default::default() });
         }
     }
 

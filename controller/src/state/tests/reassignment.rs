@@ -13,26 +13,16 @@ fn reassign(cluster: &mut Cluster, replicas: Option<&[i32]>) -> i16 {
         replicas: replicas.map(<[i32]>::to_vec),
         ..Default::default()
     };
-    let topic = ReassignableTopic {
-        name: TOPIC.into(),
-        partitions: vec![partition],
-        ..Default::default()
-    };
-    let request = AlterPartitionReassignmentsRequest {
-        topics: vec![topic],
-        ..Default::default()
-    };
+    let topic =
+        ReassignableTopic { name: TOPIC.into(), partitions: vec![partition], ..Default::default() };
+    let request = AlterPartitionReassignmentsRequest { topics: vec![topic], ..Default::default() };
     cluster.ask(1, request).responses[0].partitions[0].error_code
 }
 
 fn replicas(cluster: &Cluster) -> (Vec<i32>, Vec<i32>, Vec<i32>) {
     let raw = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect();
     let p = cluster.partition(0);
-    (
-        raw(&p.replicas),
-        raw(&p.adding_replicas),
-        raw(&p.removing_replicas),
-    )
+    (raw(&p.replicas), raw(&p.adding_replicas), raw(&p.removing_replicas))
 }
 
 fn six() -> Cluster {
@@ -62,14 +52,7 @@ fn a_leader_that_stays_is_told_success_and_its_new_epoch_c07() {
     let mut cluster = six();
     reassign(&mut cluster, Some(&[1, 2, 4]));
     let (_, answer) = cluster.alter(cluster.proposal(&[1, 2, 3, 4]));
-    assert_eq!(
-        (
-            answer.error_code,
-            answer.leader_epoch,
-            answer.partition_epoch
-        ),
-        (0, 1, 2)
-    );
+    assert_eq!((answer.error_code, answer.leader_epoch, answer.partition_epoch), (0, 1, 2));
     assert_eq!(answer.isr, [1, 2, 4]);
     assert_eq!(replicas(&cluster), (vec![1, 2, 4], vec![], vec![]));
 }
@@ -94,10 +77,7 @@ fn cancelling_restores_the_replicas_and_drops_the_added_from_the_isr_c07() {
     assert_eq!(reassign(&mut cluster, None), 0);
     let (mut restored, adding, removing) = replicas(&cluster);
     restored.sort_unstable();
-    assert_eq!(
-        (restored, adding, removing),
-        (vec![1, 2, 3], vec![], vec![])
-    );
+    assert_eq!((restored, adding, removing), (vec![1, 2, 3], vec![], vec![]));
     assert_eq!(cluster.state_of(0), (1, 1, 3, vec![1, 2, 3]));
 }
 
@@ -157,31 +137,22 @@ fn impossible_targets_are_refused_c07() {
         }],
         ..Default::default()
     }];
-    assert_eq!(
-        cluster.ask(1, request).responses[0].partitions[0].error_code,
-        38
-    );
+    assert_eq!(cluster.ask(1, request).responses[0].partitions[0].error_code, 38);
     assert_eq!(cluster.follower.offset(), before);
 }
 
 #[test]
 fn only_reassignments_that_go_on_are_listed_c07() {
     let mut cluster = six();
-    let list = |cluster: &mut Cluster| {
-        cluster
-            .ask(0, ListPartitionReassignmentsRequest::default())
-            .topics
-    };
+    let list =
+        |cluster: &mut Cluster| cluster.ask(0, ListPartitionReassignmentsRequest::default()).topics;
     assert!(list(&mut cluster).is_empty());
     reassign(&mut cluster, Some(&[4, 2, 3]));
     let ongoing = list(&mut cluster);
     let partition = &ongoing[0].partitions[0];
     assert_eq!(partition.replicas, [4, 2, 3, 1]);
     assert_eq!(
-        (
-            &partition.adding_replicas[..],
-            &partition.removing_replicas[..]
-        ),
+        (&partition.adding_replicas[..], &partition.removing_replicas[..]),
         (&[4][..], &[1][..])
     );
 }

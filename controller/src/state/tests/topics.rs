@@ -19,10 +19,7 @@ fn counted(name: &str, partitions: i32, replication_factor: i16) -> CreatableTop
 }
 
 fn create(cluster: &mut Cluster, topic: CreatableTopic) -> CreatableTopicResult {
-    let request = CreateTopicsRequest {
-        topics: vec![topic],
-        ..Default::default()
-    };
+    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
     cluster.ask(7, request).topics.remove(0)
 }
 
@@ -39,25 +36,12 @@ fn a_created_topic_is_placed_led_and_answered_with_its_configs() {
     let mut topic = counted("new", 6, 2);
     topic.configs = creatable_configs(&[("retention.ms", "1000")]);
     let result = create(&mut cluster, topic);
-    assert_eq!(
-        (
-            result.error_code,
-            result.num_partitions,
-            result.replication_factor
-        ),
-        (0, 6, 2)
-    );
+    assert_eq!((result.error_code, result.num_partitions, result.replication_factor), (0, 6, 2));
     let image = cluster.follower.topic_by_name("new").unwrap();
     assert_eq!(image.id, result.topic_id);
     assert_eq!(image.partitions.len(), 6);
     for partition in image.partitions.values() {
-        assert_eq!(
-            (
-                partition.leader_epoch.get(),
-                partition.partition_epoch.get()
-            ),
-            (0, 0)
-        );
+        assert_eq!((partition.leader_epoch.get(), partition.partition_epoch.get()), (0, 0));
         assert_eq!(partition.leader, partition.replicas[0]);
         assert_eq!(partition.isr, partition.replicas);
     }
@@ -86,10 +70,8 @@ fn the_broker_s_defaults_fill_in_for_minus_one() {
 fn validating_only_answers_and_changes_nothing() {
     let mut cluster = Cluster::of(&[1]);
     let before = cluster.follower.clone();
-    let mut request = CreateTopicsRequest {
-        topics: vec![counted("new", 1, 1)],
-        ..Default::default()
-    };
+    let mut request =
+        CreateTopicsRequest { topics: vec![counted("new", 1, 1)], ..Default::default() };
     request.validate_only = true;
     let response = cluster.ask(7, request);
     assert_eq!(response.topics[0].error_code, 0);
@@ -103,10 +85,7 @@ fn impossible_topics_are_refused_with_kafka_s_errors() {
     let cluster = &mut cluster;
     assert_eq!(refusal(cluster, counted("c.d", 1, 1)).0, 36);
     let (code, text) = refusal(cluster, counted("c_d", 1, 1));
-    assert_eq!(
-        (code, text.as_str()),
-        (17, "Topic 'c_d' collides with existing topic: c.d")
-    );
+    assert_eq!((code, text.as_str()), (17, "Topic 'c_d' collides with existing topic: c.d"));
     for name in ["", ".", "..", "a b", &"x".repeat(250)] {
         assert_eq!(refusal(cluster, counted(name, 1, 1)).0, 17, "{name:?}");
     }
@@ -116,10 +95,7 @@ fn impossible_topics_are_refused_with_kafka_s_errors() {
     assert_eq!(refusal(cluster, counted("x", 1, 0)).0, 38);
     let (code, text) = refusal(cluster, counted("x", 1, 9));
     assert_eq!(code, 38);
-    assert!(
-        text.starts_with("Unable to replicate the partition 9 time(s): The target"),
-        "{text}"
-    );
+    assert!(text.starts_with("Unable to replicate the partition 9 time(s): The target"), "{text}");
     assert_eq!(refusal(cluster, counted("x", 20_000, 1)).0, 44);
 }
 
@@ -135,10 +111,7 @@ fn wrong_configs_keep_a_topic_from_being_created() {
         }];
         refusal(&mut cluster, topic)
     };
-    assert_eq!(
-        with("foo", Some("1")),
-        (40, "Unknown topic config name: foo".into())
-    );
+    assert_eq!(with("foo", Some("1")), (40, "Unknown topic config name: foo".into()));
     assert_eq!(with("retention.ms", Some("abc")).0, 40);
     assert_eq!(with("retention.ms", None).0, 40);
 }
@@ -170,18 +143,8 @@ fn a_name_twice_in_one_request_is_refused_and_names_that_collide_within_it_too()
     let mut cluster = Cluster::of(&[1]);
     let names = ["a", "a", "b.c", "b_c"];
     let topics = names.map(|name| counted(name, 1, 1)).to_vec();
-    let response = cluster.ask(
-        7,
-        CreateTopicsRequest {
-            topics,
-            ..Default::default()
-        },
-    );
-    let codes: Vec<i16> = response
-        .topics
-        .iter()
-        .map(|topic| topic.error_code)
-        .collect();
+    let response = cluster.ask(7, CreateTopicsRequest { topics, ..Default::default() });
+    let codes: Vec<i16> = response.topics.iter().map(|topic| topic.error_code).collect();
     assert_eq!(codes, [42, 42, 0, 17]);
 }
 
@@ -190,10 +153,7 @@ fn topics_are_deleted_by_name_or_id_and_come_back_as_others_i01() {
     let mut cluster = Cluster::with_topic();
     let first = cluster.topic_id();
     cluster.fence(1);
-    let by_name = DeleteTopicsRequest {
-        topic_names: vec![TOPIC.into()],
-        ..Default::default()
-    };
+    let by_name = DeleteTopicsRequest { topic_names: vec![TOPIC.into()], ..Default::default() };
     assert_eq!(cluster.ask(5, by_name.clone()).responses[0].error_code, 0);
     assert_eq!(cluster.ask(5, by_name).responses[0].error_code, 3);
     cluster.create(&[&[2, 3]], &[]);
@@ -201,20 +161,11 @@ fn topics_are_deleted_by_name_or_id_and_come_back_as_others_i01() {
     assert_ne!(first, second);
     assert_eq!(cluster.state_of(0), (2, 0, 0, vec![2, 3]));
     let mut by_id = |topic_id, name: Option<&str>| {
-        let topic = DeleteTopicState {
-            topic_id,
-            name: name.map(str::to_owned),
-            ..Default::default()
-        };
-        let request = DeleteTopicsRequest {
-            topics: vec![topic],
-            ..Default::default()
-        };
+        let topic =
+            DeleteTopicState { topic_id, name: name.map(str::to_owned), ..Default::default() };
+        let request = DeleteTopicsRequest { topics: vec![topic], ..Default::default() };
         let response = cluster.ask(6, request);
-        (
-            response.responses[0].error_code,
-            response.responses[0].name.clone(),
-        )
+        (response.responses[0].error_code, response.responses[0].name.clone())
     };
     assert_eq!(by_id(first, None), (100, None));
     assert_eq!(by_id(second, Some(TOPIC)).0, 42);
@@ -229,10 +180,7 @@ fn deletion_can_be_disabled() {
     let mut cluster = Cluster::with_config(config);
     cluster.join(1);
     create(&mut cluster, counted(TOPIC, 1, 1));
-    let request = DeleteTopicsRequest {
-        topic_names: vec![TOPIC.into()],
-        ..Default::default()
-    };
+    let request = DeleteTopicsRequest { topic_names: vec![TOPIC.into()], ..Default::default() };
     assert_eq!(cluster.ask(5, request).responses[0].error_code, 73);
 }
 
@@ -248,16 +196,9 @@ fn partitions_are_added_and_never_taken_away() {
             });
             lists.collect()
         });
-        let topic = CreatePartitionsTopic {
-            name: TOPIC.into(),
-            count,
-            assignments,
-            ..Default::default()
-        };
-        let request = CreatePartitionsRequest {
-            topics: vec![topic],
-            ..Default::default()
-        };
+        let topic =
+            CreatePartitionsTopic { name: TOPIC.into(), count, assignments, ..Default::default() };
+        let request = CreatePartitionsRequest { topics: vec![topic], ..Default::default() };
         cluster.ask(3, request).results[0].error_code
     };
     assert_eq!(add(2, None), 37);

@@ -102,8 +102,7 @@ impl SimConsumer {
             return vec![self.view.ask()];
         };
         self.fetches += 1;
-        if self.settings.latest_every > 0
-            && self.fetches.is_multiple_of(self.settings.latest_every)
+        if self.settings.latest_every > 0 && self.fetches.is_multiple_of(self.settings.latest_every)
         {
             return self.ask_latest(leader);
         }

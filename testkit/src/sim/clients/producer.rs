@@ -228,10 +228,8 @@ impl SimProducer {
     }
 
     fn on_produced(&mut self, response: &ProduceResponse) -> Vec<Effect> {
-        let answered = response
-            .responses
-            .first()
-            .and_then(|topic| topic.partition_responses.first());
+        let answered =
+            response.responses.first().and_then(|topic| topic.partition_responses.first());
         let Some(answered) = answered else {
             return self.on_failure(ErrorCode::UnknownServerError);
         };
