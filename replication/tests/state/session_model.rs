@@ -75,8 +75,8 @@ impl Model {
                 || facts.has_preferred_read_replica
                 || facts.has_diverging_epoch
                 || facts.error_code != 0;
-            cached.high_watermark =
-                if facts.error_code != 0 { -1 } else { facts.high_watermark.get() };
+            let taken = facts.error_code == 0 && !facts.has_diverging_epoch;
+            cached.high_watermark = if taken { facts.high_watermark.get() } else { -1 };
             cached.log_start = facts.log_start_offset.get();
             if facts.records_bytes > 0 {
                 let moved = self.0.remove(index);
