@@ -1,3 +1,5 @@
+//! The catalogue, its values and the layers they come from.
+
 use std::collections::BTreeMap;
 
 use super::*;

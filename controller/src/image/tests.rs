@@ -1,3 +1,5 @@
+//! Applying records, the delta of what changed, and snapshots.
+
 use protocol::types::{LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicId, Uuid};
 
 use super::*;
