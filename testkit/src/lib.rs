@@ -5,3 +5,4 @@ pub mod invariants;
 pub mod producer;
 pub mod real;
 pub mod sim;
+pub mod stage;

@@ -202,6 +202,11 @@ impl Simulation {
         &self.node_ids
     }
 
+    /// The nodes' timeouts and configs.
+    pub fn settings(&self) -> &NodeSettings {
+        &self.config.settings
+    }
+
     /// A node.
     pub fn node(&self, id: NodeId) -> &SimNode {
         &self.nodes[&id]

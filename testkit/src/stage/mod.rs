@@ -1,0 +1,171 @@
+//! What a story needs of a cluster, whether it is simulated or real: the same script runs on both.
+//!
+//! The simulated stage can do everything. The real one has no hands in the network: it cannot cut or
+//! hold single messages, and it sees no event of the brokers, only their answers and their files. A
+//! story asks [`Stage::can`] before it does what only one of them can, and says in its file how it
+//! reaches the same situation otherwise.
+
+mod real;
+mod short;
+mod sim;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub use real::RealStage;
+pub use sim::SimStage;
+
+/// The number of a node, from 1.
+pub type Node = i32;
+
+/// What not every stage can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ability {
+    /// Cut links between nodes.
+    Cut,
+    /// Tell each decision of each broker.
+    Events,
+    /// Stop the world between two events, so that what lasts for one message can be seen.
+    ExactMoments,
+}
+
+/// What a story wants of its cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterNeeds {
+    /// How many nodes.
+    pub nodes: i32,
+    /// Config keys for all of them, beside the short timeouts of the stage.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+/// Which messages a cut stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Between {
+    /// Those between brokers, both ways.
+    Brokers,
+    /// Those between a broker and the controllers.
+    Controllers,
+}
+
+/// A replica as a stage shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReplicaView {
+    /// Whether it leads, as far as the stage can tell.
+    pub leads: bool,
+    /// Its high watermark; -1 when it does not tell.
+    pub high_watermark: i64,
+    /// The offset after its last record.
+    pub log_end: i64,
+}
+
+/// A partition as the cluster's metadata has it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PartitionView {
+    /// The leader; -1 for none.
+    pub leader: Node,
+    /// Its epoch.
+    pub leader_epoch: i32,
+    /// The ISR, sorted.
+    pub isr: Vec<Node>,
+}
+
+/// How a write was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Kafka's error code; 0 for success.
+    pub error_code: i16,
+    /// Where it is.
+    pub base_offset: i64,
+}
+
+/// A decision of a broker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageEvent {
+    /// When, since the cluster's start.
+    pub at: Duration,
+    /// Where; 0 for the controller.
+    pub node: Node,
+    /// What, in a few signs.
+    pub text: String,
+    /// The name of the event's type.
+    pub kind: &'static str,
+}
+
+/// A cluster to tell a story with. Topics have one partition.
+pub trait Stage {
+    /// `simulated` or `real`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it can do this.
+    fn can(&self, ability: Ability) -> bool;
+
+    /// The nodes.
+    fn nodes(&self) -> Vec<Node>;
+
+    /// Whether a node's process runs.
+    fn is_running(&self, node: Node) -> bool;
+
+    /// Creates a topic; the first replica is preferred as leader.
+    fn create_topic(
+        &mut self,
+        topic: &str,
+        replicas: &[Node],
+        configs: &[(&str, &str)],
+    ) -> Result<()>;
+
+    /// Writes one batch to a node, whoever leads, and gives its answer.
+    fn produce_to(
+        &mut self,
+        node: Node,
+        topic: &str,
+        acks: i16,
+        values: &[String],
+        timeout: Duration,
+    ) -> Result<Written>;
+
+    /// Reads everything committed from the leader: offsets and values.
+    fn read_all(&mut self, topic: &str) -> Result<Vec<(i64, String)>>;
+
+    /// Reads a replica's own log to its end.
+    fn read_replica(&mut self, node: Node, topic: &str) -> Result<Vec<(i64, String)>>;
+
+    /// Ends a process as a crash does; what it gave to the system is kept.
+    fn kill(&mut self, node: Node) -> Result<()>;
+
+    /// Starts a node that does not run.
+    fn start(&mut self, node: Node) -> Result<()>;
+
+    /// Stops a node cleanly.
+    fn stop(&mut self, node: Node) -> Result<()>;
+
+    /// Stops a node's processors.
+    fn freeze(&mut self, node: Node) -> Result<()>;
+
+    /// Ends a freeze.
+    fn thaw(&mut self, node: Node) -> Result<()>;
+
+    /// Cuts a node off from others, both ways.
+    fn cut(&mut self, node: Node, others: &[Node], between: Between) -> Result<()>;
+
+    /// Ends all cuts.
+    fn heal(&mut self) -> Result<()>;
+
+    /// Lets every broker send its next heartbeat.
+    fn pass_heartbeats(&mut self) -> Result<()>;
+
+    /// The partition by metadata; an error while nobody answers.
+    fn partition(&mut self, topic: &str) -> Result<PartitionView>;
+
+    /// A replica as it is; an error when its node does not answer.
+    fn replica(&mut self, node: Node, topic: &str) -> Result<ReplicaView>;
+
+    /// Lets time pass until `reached` says so, or fails with what it waited for.
+    fn wait(&mut self, what: &str, reached: &mut dyn FnMut(&mut dyn Stage) -> bool) -> Result<()>;
+
+    /// The decisions since the last call; none where the stage cannot tell.
+    fn events(&mut self) -> Vec<StageEvent>;
+
+    /// The last word: all that the stage can check by itself (invariants in the simulator).
+    fn check(&mut self) -> Result<()>;
+}

@@ -1,0 +1,193 @@
+//! The real stage: processes, sockets and files. It cuts nothing and sees no event.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::{
+    Ability, Between, ClusterNeeds, Node, PartitionView, ReplicaView, Stage, StageEvent, Written,
+};
+use crate::client::batch_of;
+use crate::real::{Cluster, ClusterBuilder};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// Timeouts short enough for stories of a few seconds.
+const SHORT: &[(&str, &str)] = &[
+    ("broker.session.timeout.ms", "1500"),
+    ("broker.heartbeat.interval.ms", "200"),
+    ("replica.lag.time.max.ms", "2000"),
+    ("replica.fetch.wait.max.ms", "200"),
+    ("replica.fetch.backoff.ms", "50"),
+    ("replica.high.watermark.checkpoint.interval.ms", "200"),
+    ("controller.quorum.election.timeout.ms", "300"),
+    ("controller.quorum.fetch.timeout.ms", "600"),
+];
+const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// A cluster of child processes on stage.
+#[derive(Debug)]
+pub struct RealStage {
+    cluster: Cluster,
+}
+
+impl RealStage {
+    /// Starts a cluster as the story needs it, with all brokers alive.
+    ///
+    /// # Errors
+    /// When it does not come to life, or there is no `highwater` binary.
+    pub fn start(needs: ClusterNeeds) -> Result<Self> {
+        Self::start_with(needs, Cluster::builder())
+    }
+
+    /// As [`RealStage::start`], with a builder that knows its binary.
+    ///
+    /// # Errors
+    /// When it does not come to life.
+    pub fn start_with(needs: ClusterNeeds, builder: ClusterBuilder) -> Result<Self> {
+        let mut builder = builder.brokers(needs.nodes).patience(PATIENCE);
+        for (key, value) in SHORT.iter().chain(needs.settings) {
+            builder = builder.set(key, value);
+        }
+        Ok(Self { cluster: builder.start()? })
+    }
+
+    /// The cluster behind it.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
+impl Stage for RealStage {
+    fn name(&self) -> &'static str {
+        "real"
+    }
+
+    fn can(&self, _ability: Ability) -> bool {
+        false
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        self.cluster.nodes()
+    }
+
+    fn is_running(&self, node: Node) -> bool {
+        self.cluster.pid(node).is_some()
+    }
+
+    fn create_topic(
+        &mut self,
+        topic: &str,
+        replicas: &[Node],
+        configs: &[(&str, &str)],
+    ) -> Result<()> {
+        self.cluster.create_topic(topic, &[replicas], configs)
+    }
+
+    fn produce_to(
+        &mut self,
+        node: Node,
+        topic: &str,
+        acks: i16,
+        values: &[String],
+        timeout: Duration,
+    ) -> Result<Written> {
+        let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+        let batch = batch_of(&values)?;
+        let answered = self.cluster.client(node)?.produce(topic, 0, acks, batch, timeout)?;
+        Ok(Written { error_code: answered.error_code, base_offset: answered.base_offset })
+    }
+
+    fn read_all(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
+        let leader = self.cluster.leader(topic, 0)?;
+        let records = self.cluster.client(leader)?.read_all(topic, 0, 0)?;
+        Ok(records
+            .into_iter()
+            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
+            .collect())
+    }
+
+    fn read_replica(&mut self, node: Node, topic: &str) -> Result<Vec<(i64, String)>> {
+        let records = self.cluster.read_replica(node, topic, 0)?;
+        Ok(records
+            .into_iter()
+            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
+            .collect())
+    }
+
+    fn kill(&mut self, node: Node) -> Result<()> {
+        self.cluster.kill(node)
+    }
+
+    fn start(&mut self, node: Node) -> Result<()> {
+        Cluster::start(&mut self.cluster, node)
+    }
+
+    fn stop(&mut self, node: Node) -> Result<()> {
+        self.cluster.stop(node)
+    }
+
+    fn freeze(&mut self, node: Node) -> Result<()> {
+        self.cluster.freeze(node)
+    }
+
+    fn thaw(&mut self, node: Node) -> Result<()> {
+        self.cluster.thaw(node)
+    }
+
+    fn cut(&mut self, node: Node, _others: &[Node], between: Between) -> Result<()> {
+        bail!("real links cannot be cut: b{node}, {between:?}");
+    }
+
+    fn heal(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pass_heartbeats(&mut self) -> Result<()> {
+        std::thread::sleep(HEARTBEAT * 3 / 2);
+        Ok(())
+    }
+
+    fn partition(&mut self, topic: &str) -> Result<PartitionView> {
+        let seen = self.cluster.partition(topic, 0)?;
+        let mut isr = seen.isr_nodes.clone();
+        isr.sort_unstable();
+        Ok(PartitionView { leader: seen.leader_id, leader_epoch: seen.leader_epoch, isr })
+    }
+
+    fn replica(&mut self, node: Node, topic: &str) -> Result<ReplicaView> {
+        if !self.is_running(node) {
+            bail!("b{node} does not run");
+        }
+        let records = self.cluster.read_replica(node, topic, 0)?;
+        let leader = self.cluster.partition(topic, 0).map_or(-1, |seen| seen.leader_id);
+        Ok(ReplicaView {
+            leads: leader == node,
+            high_watermark: self.cluster.high_watermark(node, topic, 0, 0).unwrap_or(-1),
+            log_end: records.last().map_or(0, |record| record.offset + 1),
+        })
+    }
+
+    fn wait(&mut self, what: &str, reached: &mut dyn FnMut(&mut dyn Stage) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !reached(self) {
+            if Instant::now() > deadline {
+                bail!("{what} did not come within {PATIENCE:?}");
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn events(&mut self) -> Vec<StageEvent> {
+        Vec::new()
+    }
+
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
