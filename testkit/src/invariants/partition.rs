@@ -377,8 +377,10 @@ fn check_epochs(node: NodeId, facts: &ReplicaFacts, found: &mut Vec<Violation>) 
         return;
     }
     // A leader that was restarted within its epoch begins again at its log's end; the entry stays.
+    // Deleting records moves the first entry up to the log's start.
     let is_own = |entry: &(LeaderEpoch, Offset)| {
-        entry.0 == facts.leader_epoch && facts.epoch_start.is_some_and(|start| entry.1 <= start)
+        entry.0 == facts.leader_epoch
+            && facts.epoch_start.is_some_and(|start| entry.1 <= start.max(facts.log_start))
     };
     if !facts.epochs.last().is_some_and(is_own) {
         found.push(broken(

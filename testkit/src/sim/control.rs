@@ -191,6 +191,16 @@ impl Simulation {
         }
     }
 
+    /// Ends every cut and every loss, and leaves one hold in force.
+    pub fn heal_network_but(&mut self, kept: HoldId) {
+        self.network.heal();
+        for hold in self.network.holds() {
+            if hold != kept {
+                self.release(hold);
+            }
+        }
+    }
+
     /// Holds messages of a kind back.
     pub fn hold(&mut self, kind: Kind, from: Option<NodeId>, to: Option<NodeId>) -> HoldId {
         self.network.hold(kind, from, to)

@@ -1,4 +1,9 @@
-//! The simulated host under test: whole clusters on one thread.
+//! The simulated host under test: whole clusters on one thread, every rule in them, random runs.
 
 mod basics;
+mod controllers;
 mod seeds;
+mod support;
+mod table;
+mod truncation;
+mod watermarks;
