@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::stage::{
-    Ability, Between, Node, PartitionView, ReplicaView, Stage, StageEvent, Written,
+    Ability, Between, Node, PartitionView, Process, ReplicaView, Stage, StageEvent, Written,
 };
 
 use crate::Scenario;
@@ -109,10 +109,12 @@ impl<'a> Story<'a> {
         }
         let mut states = Vec::new();
         for node in self.columns.clone() {
-            let state = if self.stage.is_running(node) {
-                self.stage.replica(node, TOPIC).map_or("?".into(), |view| state_of(&view))
-            } else {
-                "down".into()
+            let state = match self.stage.process(node) {
+                Process::Runs => {
+                    self.stage.replica(node, TOPIC).map_or("?".into(), |view| state_of(&view))
+                }
+                Process::IsFrozen => "frozen".into(),
+                Process::IsDown => "down".into(),
             };
             states.push((node, state));
         }

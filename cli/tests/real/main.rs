@@ -6,6 +6,7 @@
 mod clients;
 mod command_line;
 mod failover;
+mod stories;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

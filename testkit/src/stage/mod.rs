@@ -39,6 +39,17 @@ pub struct ClusterNeeds {
     pub settings: &'static [(&'static str, &'static str)],
 }
 
+/// How a node's process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Process {
+    /// It runs and answers.
+    Runs,
+    /// It exists and does nothing.
+    IsFrozen,
+    /// There is none.
+    IsDown,
+}
+
 /// Which messages a cut stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Between {
@@ -103,8 +114,8 @@ pub trait Stage {
     /// The nodes.
     fn nodes(&self) -> Vec<Node>;
 
-    /// Whether a node's process runs.
-    fn is_running(&self, node: Node) -> bool;
+    /// How a node's process is.
+    fn process(&self, node: Node) -> Process;
 
     /// Creates a topic; the first replica is preferred as leader.
     fn create_topic(

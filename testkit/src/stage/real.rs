@@ -1,11 +1,13 @@
 //! The real stage: processes, sockets and files. It cuts nothing and sees no event.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 use super::{
-    Ability, Between, ClusterNeeds, Node, PartitionView, ReplicaView, Stage, StageEvent, Written,
+    Ability, Between, ClusterNeeds, Node, PartitionView, Process, ReplicaView, Stage, StageEvent,
+    Written,
 };
 use crate::client::batch_of;
 use crate::real::{Cluster, ClusterBuilder};
@@ -29,6 +31,7 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct RealStage {
     cluster: Cluster,
+    frozen: BTreeSet<Node>,
 }
 
 impl RealStage {
@@ -49,7 +52,7 @@ impl RealStage {
         for (key, value) in SHORT.iter().chain(needs.settings) {
             builder = builder.set(key, value);
         }
-        Ok(Self { cluster: builder.start()? })
+        Ok(Self { cluster: builder.start()?, frozen: BTreeSet::new() })
     }
 
     /// The cluster behind it.
@@ -71,8 +74,12 @@ impl Stage for RealStage {
         self.cluster.nodes()
     }
 
-    fn is_running(&self, node: Node) -> bool {
-        self.cluster.pid(node).is_some()
+    fn process(&self, node: Node) -> Process {
+        match self.cluster.pid(node) {
+            None => Process::IsDown,
+            Some(_) if self.frozen.contains(&node) => Process::IsFrozen,
+            Some(_) => Process::Runs,
+        }
     }
 
     fn create_topic(
@@ -128,10 +135,12 @@ impl Stage for RealStage {
     }
 
     fn freeze(&mut self, node: Node) -> Result<()> {
+        self.frozen.insert(node);
         self.cluster.freeze(node)
     }
 
     fn thaw(&mut self, node: Node) -> Result<()> {
+        self.frozen.remove(&node);
         self.cluster.thaw(node)
     }
 
@@ -156,8 +165,8 @@ impl Stage for RealStage {
     }
 
     fn replica(&mut self, node: Node, topic: &str) -> Result<ReplicaView> {
-        if !self.is_running(node) {
-            bail!("b{node} does not run");
+        if self.process(node) != Process::Runs {
+            bail!("b{node} does not answer");
         }
         let records = self.cluster.read_replica(node, topic, 0)?;
         let leader = self.cluster.partition(topic, 0).map_or(-1, |seen| seen.leader_id);

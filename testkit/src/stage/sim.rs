@@ -8,8 +8,8 @@ use protocol::records::BatchBuilder;
 use protocol::{NodeId, Offset, PartitionEpoch, ResponseBody, TopicPartition};
 
 use super::{
-    Ability, Between, ClusterNeeds, Node, PartitionView, ReplicaView, Stage, StageEvent, Written,
-    short,
+    Ability, Between, ClusterNeeds, Node, PartitionView, Process, ReplicaView, Stage, StageEvent,
+    Written, short,
 };
 use crate::client::{fetch_request, produce_request, read_batches};
 use crate::invariants::FaultModel;
@@ -75,8 +75,13 @@ impl Stage for SimStage {
         self.simulation.node_ids().iter().map(|id| id.get()).collect()
     }
 
-    fn is_running(&self, node: Node) -> bool {
-        self.simulation.node(NodeId(node)).running().is_some()
+    fn process(&self, node: Node) -> Process {
+        let node = self.simulation.node(NodeId(node));
+        match (node.running(), node.is_responsive()) {
+            (None, _) => Process::IsDown,
+            (Some(_), true) => Process::Runs,
+            (Some(_), false) => Process::IsFrozen,
+        }
     }
 
     fn create_topic(
