@@ -163,7 +163,11 @@ impl Run {
     fn add_clients(&mut self, partitions: i32) -> Result<()> {
         for index in 0..partitions {
             let partition = self.simulation.partition_id(TOPIC, index)?;
-            let all = ProducerSettings { records: 2, ..ProducerSettings::default() };
+            let all = ProducerSettings {
+                records: 2,
+                may_begin_anew: self.plan.unclean,
+                ..ProducerSettings::default()
+            };
             self.simulation.add_producer(partition.clone(), all);
             let one = ProducerSettings {
                 acks: *self.random.choose(&[1, -1, 0]).unwrap_or(&1),

@@ -60,6 +60,7 @@ impl SimConfig {
             settings: NodeSettings::default(),
             model: FaultModel::default(),
         }
+        .set("log.index.size.max.bytes", 64 * 1024)
     }
 
     /// Sets a property on every node.

@@ -188,6 +188,8 @@ fn t09_and_e01_other_epochs_are_told_apart_and_move_nothing() -> Result<()> {
 #[test]
 fn t10_an_answer_from_before_a_new_epoch_of_the_same_leader_is_dropped_whole() -> Result<()> {
     let mut simulation = cluster(3, &[1, 2, 3], &[], &[])?;
+    // A second topic keeps the fetcher, and with it the connection, in use.
+    simulation.create_topic("other", &[&[1, 2]], &[])?;
     write(&mut simulation, 1, -1, 2)?;
     healthy(&mut simulation)?;
     let answers = Kind::Response(ApiKey::Fetch);

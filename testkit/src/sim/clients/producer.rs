@@ -26,6 +26,9 @@ pub struct ProducerSettings {
     pub acks: i16,
     /// Whether it numbers its batches, so that it may try again for ever.
     pub idempotent: bool,
+    /// Whether it may begin anew under another id when its sequence does not fit the log any more, as
+    /// after an unclean election; what it then gave up counts as perhaps written.
+    pub may_begin_anew: bool,
     /// How often it tries a batch again without that.
     pub retries: u32,
     /// Records in a batch.
@@ -43,6 +46,7 @@ impl Default for ProducerSettings {
         Self {
             acks: -1,
             idempotent: true,
+            may_begin_anew: false,
             retries: 0,
             records: 1,
             interval: Duration::from_millis(40),
@@ -253,6 +257,17 @@ impl SimProducer {
         // Refused before anything was appended.
         if error != ErrorCode::NotEnoughReplicas {
             batch.perhaps_written = true;
+        }
+        let has_lost_its_place = matches!(
+            error,
+            ErrorCode::OutOfOrderSequenceNumber
+                | ErrorCode::UnknownProducerId
+                | ErrorCode::InvalidProducerEpoch
+        );
+        if self.settings.may_begin_anew && has_lost_its_place {
+            self.producer_id = None;
+            self.sequence = 0;
+            return self.end(SendOutcome::Unknown);
         }
         if self.settings.idempotent || batch.attempts <= self.settings.retries {
             return vec![Effect::Sleep(PAUSE)];
