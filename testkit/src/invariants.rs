@@ -22,7 +22,7 @@
 //!
 //! The fault model decides which of them can hold: an unclean election gives up committed records by
 //! intention, so with it I1 (below the watermark), I2, I3, I5, I6 and the lost part of I15 are not
-//! claimed. Everything else always is.
+//! claimed, nor that offsets acknowledged to a producer grow. Everything else always is.
 
 mod clients;
 mod cluster;
@@ -265,7 +265,7 @@ impl Checker {
     /// A write of a producer came to its end (I15).
     pub fn on_send(&mut self, send: SendRecord) {
         let mut found = Vec::new();
-        self.clients.on_send(send, &mut found);
+        self.clients.on_send(self.model, send, &mut found);
         self.add("client", found);
     }
 

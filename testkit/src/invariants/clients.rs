@@ -122,8 +122,14 @@ impl ClientMemory {
         self.latest.insert(key, (epoch, offset));
     }
 
-    pub(super) fn on_send(&mut self, send: SendRecord, found: &mut Vec<Violation>) {
-        if send.acks == -1
+    pub(super) fn on_send(
+        &mut self,
+        model: FaultModel,
+        send: SendRecord,
+        found: &mut Vec<Violation>,
+    ) {
+        if !model.unclean_elections
+            && send.acks == -1
             && let SendOutcome::Acked(offset) = send.outcome
         {
             let key = (send.producer, send.partition.clone());
