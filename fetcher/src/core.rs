@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How many partitions are looked at per request for a log start that moved by itself (retention).
 const LOG_START_SWEEP: usize = 256;
+/// The first pause for a leader that does not know yet that it leads.
+const FIRST_EARLY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Settings of the fetchers of a broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +161,7 @@ impl FetcherCore {
                 lag: None,
                 phase: Phase::Starting,
                 delayed_until: None,
+                early_tries: 0,
             };
             self.partitions.insert(key.clone(), state);
             self.start(access, &key, now);
@@ -328,7 +331,22 @@ impl FetcherCore {
 
     /// Leaves the partition alone for the back-off, then goes on where it stands.
     pub(crate) fn delay(&mut self, key: &PartitionKey, now: Instant) {
-        let until = now + self.config.backoff;
+        self.delay_for(key, self.config.backoff, now);
+    }
+
+    /// The same for a leader that may learn of its part in a moment: the pauses begin short and double
+    /// up to the back-off.
+    pub(crate) fn delay_early(&mut self, key: &PartitionKey, now: Instant) {
+        let Some(state) = self.partitions.get_mut(key) else {
+            return;
+        };
+        let pause = FIRST_EARLY_PAUSE * (1 << state.early_tries.min(10));
+        state.early_tries += 1;
+        self.delay_for(key, pause.min(self.config.backoff), now);
+    }
+
+    fn delay_for(&mut self, key: &PartitionKey, pause: Duration, now: Instant) {
+        let until = now + pause;
         if let Some(state) = self.partitions.get_mut(key)
             && state.delayed_until.is_none()
         {

@@ -51,6 +51,8 @@ pub struct FetchState {
     pub phase: Phase,
     /// Set while backing off.
     pub delayed_until: Option<Instant>,
+    /// How often in a row the leader did not know yet that it leads; makes the pauses longer.
+    pub early_tries: u32,
 }
 
 impl FetchState {

@@ -7,7 +7,11 @@
 //! | 1 OFFSET_OUT_OF_RANGE | ask for the leader's offsets (T11) |
 //! | 74 FENCED_LEADER_EPOCH | stop until assigned anew: the leader knows a newer epoch (T09) |
 //! | 75 UNKNOWN_LEADER_EPOCH | back off: the leader has not heard of our epoch yet (T09) |
-//! | 6, 3, 100, 103, 56, 78, 2 and all others | back off and try again |
+//! | 6, 3, 100 | the same: most often the leader has not heard yet that it leads |
+//! | 103, 56, 78, 2 and all others | back off and try again |
+//!
+//! Where the leader has not heard yet, the pauses begin short and double up to the back-off; Kafka waits
+//! the whole `replica.fetch.backoff.ms`, which holds acks=all of a new topic up for that long.
 //!
 //! And of the session as a whole: 70 and 71 start a new session at once (S01); 106, and a second
 //! failure in a row, only after the back-off.
@@ -127,6 +131,13 @@ impl FetcherCore {
             ErrorCode::None => self.on_data(access, key, data, now),
             ErrorCode::OffsetOutOfRange => self.ask(key, Phase::AskingLatest),
             ErrorCode::FencedLeaderEpoch => self.on_fenced(access, key),
+            error @ (ErrorCode::UnknownLeaderEpoch
+            | ErrorCode::NotLeaderOrFollower
+            | ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId) => {
+                tracing::debug!(?key, %error, "the leader does not know yet that it leads");
+                self.delay_early(key, now);
+            }
             error => {
                 tracing::debug!(?key, %error, "the leader refuses, backing off");
                 self.delay(key, now);
@@ -165,6 +176,7 @@ impl FetcherCore {
         );
         match appended {
             Ok(log) => {
+                state.early_tries = 0;
                 state.lag = Some((data.high_watermark - log.log_end_offset.get()).max(0));
                 if has_records {
                     self.session.move_to_end(key);

@@ -133,6 +133,32 @@ fn retriable_errors_back_off_and_leave_the_others_alone() {
 }
 
 #[test]
+fn a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_later_up_to_the_back_off() {
+    for error in [3, 6, 75, 100] {
+        let replicas = Replicas::with(vec![Log::default()]);
+        let leader = Leader::new(0, vec![Log::of(&[(0, 1)])]);
+        let mut core = core();
+        core.add_partitions(&replicas, [assignment(0, 0)], at(0));
+        let mut now = 0;
+        for pause in [20, 40, 80, 160, 320, 640, 1000, 1000] {
+            let request = poll_fetch(&mut core, &replicas, at(now));
+            let mut response = leader.fetch(&request);
+            response.responses[0].partitions[0] = error_data(0, error);
+            core.on_response(&replicas, FetcherResponse::Fetch(response), at(now));
+            assert_eq!(core.next_wakeup(at(now)), Some(at(now + pause)), "error {error}");
+            now += pause;
+        }
+        round(&mut core, &replicas, &leader, at(now));
+        assert_eq!(replicas.log_of(0).end, 1, "error {error}");
+        let request = poll_fetch(&mut core, &replicas, at(now));
+        let mut response = leader.fetch(&request);
+        response.responses[0].partitions = vec![error_data(0, error)];
+        core.on_response(&replicas, FetcherResponse::Fetch(response), at(now));
+        assert_eq!(core.next_wakeup(at(now)), Some(at(now + 20)), "a success makes it short again");
+    }
+}
+
+#[test]
 fn a_failing_disk_stops_the_partition_and_bad_bytes_are_fetched_again() {
     let replicas = Replicas::with(vec![Log::default()]);
     let leader = Leader::new(0, vec![Log::of(&[(0, 1)])]);
