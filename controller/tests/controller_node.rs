@@ -289,9 +289,13 @@ fn describe_quorum_tells_the_voters_and_observers() {
         partitions: vec![PartitionData::default()],
         ..Default::default()
     };
-    let topics = vec![topic("__cluster_metadata"), topic("other")];
-    let token = all.ask(leader, 2, DescribeQuorumRequest { topics, ..Default::default() });
-    let ResponseBody::DescribeQuorum(answer) = all.answer(token) else { panic!("wrong api") };
+    let mut ask = |topics: Vec<TopicData>| {
+        let token = all.ask(leader, 2, DescribeQuorumRequest { topics, ..Default::default() });
+        let ResponseBody::DescribeQuorum(answer) = all.answer(token) else { panic!("wrong api") };
+        answer
+    };
+    let answer = ask(vec![topic("__cluster_metadata")]);
+    assert_eq!(answer.nodes.len(), 3);
     let quorum = &answer.topics[0].partitions[0];
     assert_eq!((quorum.error_code, quorum.leader_id), (0, leader.get()));
     assert_eq!(quorum.high_watermark, end.get());
@@ -303,6 +307,13 @@ fn describe_quorum_tells_the_voters_and_observers() {
     let observers: Vec<_> =
         quorum.observers.iter().map(|o| (o.replica_id, o.log_end_offset)).collect();
     assert_eq!(observers, [(55, end.get())], "voters are no observers");
-    let unknown = answer.topics[1].partitions[0].error_code;
-    assert_eq!(unknown, ErrorCode::UnknownTopicOrPartition.code());
+    // As Kafka answers: for anything beside the one partition, all that was asked for is unknown.
+    let mut two = topic("__cluster_metadata");
+    two.partitions.push(PartitionData { partition_index: 1, ..Default::default() });
+    for topics in [vec![topic("__cluster_metadata"), topic("other")], vec![two], vec![]] {
+        let answer = ask(topics);
+        let mut told = answer.topics.iter().flat_map(|topic| &topic.partitions);
+        assert!(told.all(|told| told.error_code == ErrorCode::UnknownTopicOrPartition.code()));
+        assert!(answer.nodes.is_empty());
+    }
 }

@@ -76,14 +76,15 @@ pub struct PartitionFetch {
 }
 
 impl PartitionFetch {
-    /// What a request's partition asks for.
+    /// What a request's partition asks for. Any negative epoch is none.
     pub fn from_message(partition: &FetchPartition) -> Self {
         Self {
             fetch_offset: Offset(partition.fetch_offset),
             log_start_offset: Offset(partition.log_start_offset),
             max_bytes: partition.partition_max_bytes,
-            current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
-            last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
+            current_leader_epoch: LeaderEpoch(partition.current_leader_epoch)
+                .max(LeaderEpoch::NONE),
+            last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch).max(LeaderEpoch::NONE),
         }
     }
 }

@@ -257,9 +257,11 @@ impl BrokerConfig {
 /// `node.id` and `broker.id` stand in for each other where only one is set, as in Kafka.
 fn with_synonyms(settings: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut settings = settings.clone();
-    if let (None, Some(id)) = (settings.get("node.id"), settings.get("broker.id")) {
-        let id = id.clone();
-        settings.insert("node.id".to_owned(), id);
+    for (key, other) in [("node.id", "broker.id"), ("broker.id", "node.id")] {
+        if let (None, Some(id)) = (settings.get(key), settings.get(other)) {
+            let id = id.clone();
+            settings.insert(key.to_owned(), id);
+        }
     }
     settings
 }

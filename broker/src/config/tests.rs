@@ -136,6 +136,8 @@ fn broker_id_stands_in_for_node_id() {
     given.remove("node.id");
     given.insert("broker.id".to_owned(), "2".to_owned());
     assert_eq!(BrokerConfig::from_settings(&given).expect("fine").0.node_id.0, 2);
+    let from_node_id = BrokerConfig::from_settings(&combined()).expect("fine").0;
+    assert_eq!(from_node_id.properties.get("broker.id").map(String::as_str), Some("1"));
     assert_eq!(
         refused(&[("broker.id", "7")]),
         "node.id (1) and broker.id (7) must be the same where both are set"

@@ -136,7 +136,7 @@ impl Describer<'_> {
             return Err((ErrorCode::InvalidTopicException, Some(message)));
         }
         if self.directory.image.topic_by_name(name).is_none() {
-            return Err((ErrorCode::UnknownTopicOrPartition, None));
+            return Err((ErrorCode::UnknownTopicOrPartition, Some(String::new())));
         }
         let own = self.directory.image.configs(&ConfigResource::topic(name));
         let layers = layers(self.directory, self.node, self.static_configs);

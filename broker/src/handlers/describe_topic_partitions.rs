@@ -3,7 +3,8 @@
 //! Topics come in the order of their names, each once; a request without topics means all. A page holds
 //! at most the smaller of the request's limit and `max.request.partition.size.limit` partitions, and at
 //! least one; the cursor of the answer says where the next page begins. Topics that do not exist are
-//! told when they were asked for by name; a cursor at a topic that was not asked for is 42. Version 0 only. Eligible leader replicas are off: both lists
+//! told when they were asked for by name; a cursor at a topic that was not asked for is 42, and an empty
+//! name -1, for every topic of the request. Version 0 only. Eligible leader replicas are off: both lists
 //! are empty.
 
 use std::collections::BTreeSet;
@@ -27,6 +28,9 @@ pub(super) fn handle<D: Disk>(
     context: &CallContext,
     request: &DescribeTopicPartitionsRequest,
 ) -> DescribeTopicPartitionsResponse {
+    if request.topics.iter().any(|topic| topic.name.is_empty()) {
+        return all_refused(request, ErrorCode::UnknownServerError);
+    }
     let directory = core.directory();
     let from = request.cursor.as_ref();
     if from.is_some_and(|cursor| !is_cursor_of(request, cursor)) {
@@ -263,6 +267,12 @@ mod tests {
             assert_eq!(ask(&["a", "b"], 10, Some(cursor)), refused, "{cursor:?}");
         }
         assert_eq!(ask(&[], 1, Some(("aa", 5))), told(&[("b", 0, &[0])], Some(("b", 1))));
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn an_empty_name_is_an_unknown_error_of_every_topic() {
+        assert_eq!(ask(&["a", ""], 10, None), told(&[("a", -1, &[]), ("", -1, &[])], None));
     }
 
     #[test]

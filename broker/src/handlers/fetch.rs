@@ -25,6 +25,10 @@ use crate::core::{BrokerCore, CallContext, Outcome, Responder};
 
 /// The first version in which any replica may answer a consumer.
 const FIRST_FOLLOWER_FETCH_VERSION: i16 = 11;
+/// The first version whose answer has room for who leads instead.
+const FIRST_LEADER_HINT_VERSION: i16 = 16;
+/// The first version that names topics by id.
+const FIRST_TOPIC_ID_VERSION: i16 = 13;
 /// The last version that knows no storage error.
 const LAST_WITHOUT_STORAGE_ERROR: i16 = 5;
 
@@ -36,7 +40,7 @@ pub(super) fn handle<D: Disk>(
 ) {
     let version = context.api_version;
     let Some(params) = params(&request, context) else {
-        return super::answer(reply, all_refused(request, ErrorCode::UnknownServerError));
+        return super::answer(reply, all_refused(request, version, ErrorCode::UnknownServerError));
     };
     let is_follower = matches!(params.reader, FetchReader::Replica(_));
     let session = SessionRequest::from_fetch(&request, version, is_follower);
@@ -50,10 +54,12 @@ pub(super) fn handle<D: Disk>(
         };
         return super::answer(reply, response);
     }
-    let listener = context.listener.clone();
+    // A follower knows the endpoints from the metadata; who leads is told to it as to a consumer.
+    let hints_for =
+        (!is_follower && version >= FIRST_LEADER_HINT_VERSION).then(|| context.listener.clone());
     let core_for_reply = core.clone();
     let on_done = Box::new(move |context: FetchContext, results: Vec<FetchResult>| {
-        let response = close(&core_for_reply, context, results, version, &listener);
+        let response = close(&core_for_reply, context, results, version, hints_for.as_deref());
         reply(Outcome::Answer(response.into()));
     });
     let parked = core.replicas.fetch(params, fetch_context, on_done);
@@ -94,9 +100,9 @@ fn params(request: &FetchRequest, context: &CallContext) -> Option<FetchParams> 
     })
 }
 
-/// One error for the whole request, at the top and for each partition: versions below 7 have no error
-/// at the top, and a client of one would take an answer without partitions for no news.
-fn all_refused(request: FetchRequest, error: ErrorCode) -> FetchResponse {
+/// One error for the whole request, at the top and, before topic ids, for each partition: versions below
+/// 7 have no error at the top, and a client of one would take an answer without partitions for no news.
+fn all_refused(request: FetchRequest, version: i16, error: ErrorCode) -> FetchResponse {
     let refused = |index| PartitionData {
         partition_index: index,
         error_code: error.code(),
@@ -104,9 +110,9 @@ fn all_refused(request: FetchRequest, error: ErrorCode) -> FetchResponse {
         records: Some(Records::empty()),
         ..PartitionData::default()
     };
-    let topics = request.topics.into_iter().map(|topic| FetchableTopicResponse {
+    let named = if version < FIRST_TOPIC_ID_VERSION { request.topics } else { Vec::new() };
+    let topics = named.into_iter().map(|topic| FetchableTopicResponse {
         topic: topic.topic,
-        topic_id: topic.topic_id,
         partitions: topic.partitions.iter().map(|wanted| refused(wanted.partition)).collect(),
         ..FetchableTopicResponse::default()
     });
@@ -117,13 +123,14 @@ fn all_refused(request: FetchRequest, error: ErrorCode) -> FetchResponse {
     }
 }
 
-/// Closes the session's part and builds the answer.
+/// Closes the session's part and builds the answer; `hints_for` names the listener whose endpoints the
+/// answer may give.
 fn close<D: Disk>(
     core: &BrokerCore<D>,
     mut context: FetchContext,
     mut results: Vec<FetchResult>,
     version: i16,
-    listener: &str,
+    hints_for: Option<&str>,
 ) -> FetchResponse {
     let now = core.host.clock.now().monotonic;
     let session = context.finish(core.replicas.sessions(), &mut results, now);
@@ -142,11 +149,9 @@ fn close<D: Disk>(
         error_code: session.error_code,
         session_id: session.session_id.get(),
         responses,
-        node_endpoints: if version >= 16 {
-            endpoints(&directory, listener, &leaders)
-        } else {
-            Vec::new()
-        },
+        node_endpoints: hints_for
+            .map(|listener| endpoints(&directory, listener, &leaders))
+            .unwrap_or_default(),
         ..FetchResponse::default()
     }
 }
@@ -205,7 +210,7 @@ fn partition_data(result: FetchResult, version: i16) -> PartitionData {
         };
     }
     if let Some((leader, epoch)) = result.current_leader
-        && version >= 16
+        && version >= FIRST_LEADER_HINT_VERSION
     {
         data.current_leader = LeaderIdAndEpoch {
             leader_id: leader.get(),
@@ -245,7 +250,7 @@ mod tests {
     fn f03_an_isolation_level_that_does_not_exist_is_an_error_of_every_partition() {
         let broker = TestBroker::new();
         broker.add_topic("t", 1, &[(1, &[1])]);
-        for version in [4, 6, 7, 12, 13, 18] {
+        for version in [4, 6, 7, 12] {
             let wanted = |partition| FetchPartition { partition, ..FetchPartition::default() };
             let request = FetchRequest {
                 isolation_level: 2,
@@ -272,6 +277,57 @@ mod tests {
             });
             let told: Vec<_> = told.collect();
             assert_eq!(told, [(0, -1, -1, -1, -1), (9, -1, -1, -1, -1)], "version {version}");
+        }
+        for version in [13, 18] {
+            let request = FetchRequest { isolation_level: 2, ..asking(FetchPartition::default()) };
+            let response = broker.ask(version, request);
+            assert_eq!((response.error_code, response.responses.len()), (-1, 0));
+        }
+    }
+
+    fn asking(partition: FetchPartition) -> FetchRequest {
+        let topic = FetchTopic {
+            topic: "t".into(),
+            topic_id: topic_id(1),
+            partitions: vec![partition],
+            ..FetchTopic::default()
+        };
+        FetchRequest { max_bytes: 1000, topics: vec![topic], ..FetchRequest::default() }
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn e01_any_negative_leader_epoch_asks_for_no_check() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1])]);
+        for (current, last_fetched, error) in [(-1, -1, 0), (-2, -1, 0), (-1, -2, 0), (4, -1, 74)] {
+            let response = broker.ask(
+                12,
+                asking(FetchPartition {
+                    current_leader_epoch: current,
+                    last_fetched_epoch: last_fetched,
+                    ..FetchPartition::default()
+                }),
+            );
+            let told = &response.responses[0].partitions[0];
+            assert_eq!(told.error_code, error, "{current} {last_fetched}");
+            assert_eq!(told.diverging_epoch.epoch, -1);
+        }
+    }
+
+    /// KIP-951; measured on Kafka 4.4.0.
+    #[test]
+    fn a_follower_is_told_who_leads_and_only_a_consumer_also_where() {
+        let broker = TestBroker::new();
+        broker.add_topic("t", 1, &[(1, &[1, 2])]);
+        for (replica_id, endpoints) in [(-1, 1), (2, 0)] {
+            let mut request =
+                asking(FetchPartition { current_leader_epoch: 4, ..FetchPartition::default() });
+            request.replica_state.replica_id = replica_id;
+            let response = broker.ask(16, request);
+            let told = &response.responses[0].partitions[0];
+            assert_eq!((told.error_code, told.current_leader.leader_id), (74, 1));
+            assert_eq!(response.node_endpoints.len(), endpoints, "replica {replica_id}");
         }
     }
 }

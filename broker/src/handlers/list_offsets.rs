@@ -122,6 +122,8 @@ fn partition_response(
 
 #[cfg(test)]
 mod tests {
+    use protocol::messages::DeleteRecordsRequest;
+    use protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
     use protocol::messages::list_offsets_request::ListOffsetsTopic;
     use protocol::records::ProducerStamp;
 
@@ -196,6 +198,30 @@ mod tests {
         }
         assert_eq!(ask(&broker, 7, 1, 0), (0, -1, -1));
         assert_eq!(ask(&broker, 7, 1, special::MAX_TIMESTAMP), (0, -1, -1));
+    }
+
+    /// Measured on Kafka 4.4.0: the record below the log's start is told, with its batch's epoch.
+    #[test]
+    fn the_newest_timestamp_of_a_log_whose_records_were_deleted_keeps_its_epoch() {
+        let broker = broker();
+        let deletion = DeleteRecordsRequest {
+            topics: vec![DeleteRecordsTopic {
+                name: "t".into(),
+                partitions: vec![DeleteRecordsPartition {
+                    partition_index: 0,
+                    offset: -1,
+                    ..DeleteRecordsPartition::default()
+                }],
+                ..DeleteRecordsTopic::default()
+            }],
+            timeout_ms: 1000,
+            ..DeleteRecordsRequest::default()
+        };
+        broker.ask(2, deletion);
+        let asked = request(-1, 0, vec![wanted(0, special::MAX_TIMESTAMP)]);
+        let told = &broker.ask(7, asked).topics[0].partitions[0];
+        assert_eq!((told.timestamp, told.offset, told.leader_epoch), (30, 1, 5));
+        assert_eq!(ask(&broker, 7, 0, 30), (0, -1, -1));
     }
 
     #[test]

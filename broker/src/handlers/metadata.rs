@@ -3,7 +3,8 @@
 //! Versions: 0 takes no topics as all, 1 and above null as all and empty as none; 4 lets the client
 //! forbid automatic creation (older ones allow it); 8 authorized operations, those on the cluster only up
 //! to 10; 10 gives topic ids; 12 takes them (an id or a null name in 10 or 11 is a mistake: 42 for every
-//! topic, and nothing else in the answer); 13 has a top-level error. A topic asked for twice is answered
+//! topic, and nothing else in the answer; later a null name without any id in the request is -1 in the same
+//! way, and names beside ids do not count); 13 has a top-level error. A topic asked for twice is answered
 //! once.
 
 use std::collections::BTreeSet;
@@ -25,6 +26,8 @@ use crate::core::{BrokerCore, CallContext, Responder};
 
 /// The first version that takes topic ids.
 const FIRST_BY_ID: i16 = 12;
+/// The first version with an error at its top.
+const FIRST_WITH_ERROR: i16 = 13;
 
 pub(super) fn handle<D: Disk>(
     core: &Arc<BrokerCore<D>>,
@@ -37,7 +40,15 @@ pub(super) fn handle<D: Disk>(
         && version < FIRST_BY_ID
         && topics.iter().any(|topic| !topic.topic_id.is_zero() || topic.name.is_none())
     {
-        return super::answer(reply, all_refused(topics, ErrorCode::InvalidRequest));
+        return super::answer(reply, all_refused(topics, version, ErrorCode::InvalidRequest));
+    }
+    // With ids in a request its names do not count; without any, all names must be there.
+    let by_id = request.topics.iter().flatten().any(|topic| !topic.topic_id.is_zero());
+    if let Some(topics) = &request.topics
+        && !by_id
+        && topics.iter().any(|topic| topic.name.is_none())
+    {
+        return super::answer(reply, all_refused(topics, version, ErrorCode::UnknownServerError));
     }
     let directory = core.directory();
     let listener = context.listener.clone();
@@ -55,6 +66,7 @@ pub(super) fn handle<D: Disk>(
         let mut missing = Vec::new();
         let mut seen = BTreeSet::new();
         let wanted = request.topics.iter().flatten();
+        let wanted = wanted.filter(|topic| !by_id || !topic.topic_id.is_zero());
         let wanted = wanted.filter(|topic| seen.insert((topic.topic_id, topic.name.as_deref())));
         let topics =
             wanted.map(|topic| look_up(&directory, topic, &listener, &mut missing)).collect();
@@ -76,7 +88,11 @@ pub(super) fn handle<D: Disk>(
 }
 
 /// The answer to a request that makes no sense in its version.
-fn all_refused(topics: &[MetadataRequestTopic], error: ErrorCode) -> MetadataResponse {
+fn all_refused(
+    topics: &[MetadataRequestTopic],
+    version: i16,
+    error: ErrorCode,
+) -> MetadataResponse {
     let topics = topics.iter().map(|topic| MetadataResponseTopic {
         error_code: error.code(),
         // These versions cannot say that there is no name.
@@ -84,7 +100,8 @@ fn all_refused(topics: &[MetadataRequestTopic], error: ErrorCode) -> MetadataRes
         topic_id: topic.topic_id,
         ..MetadataResponseTopic::default()
     });
-    MetadataResponse { topics: topics.collect(), ..MetadataResponse::default() }
+    let error_code = if version >= FIRST_WITH_ERROR { error.code() } else { 0 };
+    MetadataResponse { topics: topics.collect(), error_code, ..MetadataResponse::default() }
 }
 
 fn look_up(
@@ -108,7 +125,7 @@ fn look_up(
         };
     }
     let Some(name) = &wanted.name else {
-        return refused(ErrorCode::InvalidRequest, None);
+        return refused(ErrorCode::UnknownServerError, None);
     };
     match directory.image.topic_by_name(name) {
         Some(topic) => describe(directory, topic, listener),
@@ -267,8 +284,23 @@ mod tests {
         let broker = cluster();
         let asked = vec![by_id(topic_id(1)), by_id(topic_id(9)), by_id(Uuid::ZERO)];
         let response = broker.ask(12, request(Some(asked)));
-        assert_eq!(names(&response), [("a", 0), ("null", 100), ("null", 42)]);
+        assert_eq!(names(&response), [("a", 0), ("null", 100)]);
         assert_eq!(response.topics[1].topic_id, topic_id(9));
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn names_do_not_count_beside_ids_and_a_null_name_without_any_id_is_an_unknown_error() {
+        let broker = cluster();
+        let asked = vec![named("b"), by_id(topic_id(1)), by_id(Uuid::ZERO)];
+        assert_eq!(names(&broker.ask(12, request(Some(asked)))), [("a", 0)]);
+        for version in [12, 13] {
+            let asked = vec![named("a"), by_id(Uuid::ZERO)];
+            let response = broker.ask(version, request(Some(asked)));
+            assert_eq!(names(&response), [("a", -1), ("", -1)]);
+            assert_eq!((response.brokers.len(), response.cluster_id), (0, None));
+            assert_eq!(response.error_code, if version == 13 { -1 } else { 0 });
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Request handlers: one file per API, called by both hosts. Each file's head says what the API does
 //! and what its versions changed.
 
+mod alter_configs;
 mod api_versions;
 mod create_topics;
 mod delete_records;
@@ -117,6 +118,12 @@ pub(crate) fn dispatch<D: Disk>(
         RequestBody::DescribeTopicPartitions(request) => {
             answer(reply, describe_topic_partitions::handle(core, &context, &request));
         }
-        request => forward::handle(core, &context, request, reply),
+        RequestBody::AlterConfigs(request) => {
+            alter_configs::handle(core, &context, request, reply);
+        }
+        RequestBody::IncrementalAlterConfigs(request) => {
+            alter_configs::handle_incremental(core, &context, request, reply);
+        }
+        request => forward::to_controller(core, context.api_version, request, reply),
     }
 }

@@ -100,7 +100,7 @@ fn read(
     }
     let mut entries = Vec::new();
     for (place, records) in places.iter_mut().zip(batches) {
-        match admit(place, version >= FIRST_TOPIC_ID_VERSION, transactional, records) {
+        match admit(directory, place, version >= FIRST_TOPIC_ID_VERSION, transactional, records) {
             Ok(entry) => entries.push(entry),
             Err(refused) => place.refused = Some(refused),
         }
@@ -109,6 +109,7 @@ fn read(
 }
 
 fn admit(
+    directory: &Directory,
     place: &Place,
     by_id: bool,
     transactional: bool,
@@ -117,7 +118,12 @@ fn admit(
     if place.topic.is_empty() && by_id {
         return Err(ProduceOutcome::refused(ErrorCode::UnknownTopicId, None));
     }
-    if INTERNAL_TOPICS.contains(&place.topic.as_str()) {
+    let exists = || {
+        let topic = directory.image.topic_by_name(&place.topic);
+        topic.is_some_and(|topic| topic.partitions.contains_key(&place.partition))
+    };
+    // One that does not exist is answered as any other: it is UNKNOWN_TOPIC_OR_PARTITION.
+    if INTERNAL_TOPICS.contains(&place.topic.as_str()) && exists() {
         let message = format!("{} is written by coordinators only", place.topic);
         return Err(ProduceOutcome::refused(ErrorCode::InvalidTopicException, Some(message)));
     }
@@ -243,6 +249,7 @@ fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<N
 #[cfg(test)]
 mod tests {
     use protocol::records::ProducerStamp;
+    use protocol::{ProducerEpoch, ProducerId};
 
     use super::*;
     use crate::handlers::testing::{TestBroker, batch, log_end, produce, topic_id};
@@ -342,5 +349,53 @@ mod tests {
         let response = broker.ask(9, produce(1, "__consumer_offsets", &[(0, batch)]));
         let told = &response.responses[0].partition_responses[0];
         assert_eq!(told.error_code, ErrorCode::InvalidTopicException.code());
+    }
+
+    #[test]
+    fn a_coordinators_topic_that_does_not_exist_is_unknown_as_any_other() {
+        let broker = TestBroker::new();
+        broker.add_topic("__consumer_offsets", 1, &[(1, &[1])]);
+        for (topic, partition) in [("__transaction_state", 0), ("__consumer_offsets", 1)] {
+            let batch = batch(&[1], ProducerStamp::NONE);
+            let response = broker.ask(9, produce(1, topic, &[(partition, batch)]));
+            let told = &response.responses[0].partition_responses[0];
+            assert_eq!(told.error_code, ErrorCode::UnknownTopicOrPartition.code());
+        }
+    }
+
+    fn stamp(base_sequence: i32) -> ProducerStamp {
+        ProducerStamp { id: ProducerId(77), epoch: ProducerEpoch(0), base_sequence }
+    }
+
+    /// Measured on Kafka 4.4.0, which tells it whoever sets the timestamps.
+    #[test]
+    fn x02_a_duplicate_is_answered_with_its_batchs_newest_timestamp() {
+        let broker = broker();
+        for expected in [-1, 20, 20] {
+            let response = broker.ask(9, produce(1, "t", &[(0, batch(&[10, 20, 15], stamp(0)))]));
+            let told = &response.responses[0].partition_responses[0];
+            assert_eq!((told.error_code, told.base_offset), (0, 0));
+            assert_eq!((told.log_append_time_ms, told.log_start_offset), (expected, 0));
+        }
+        assert_eq!(log_end(&broker, "t", 0), 3);
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn a_refusal_by_the_log_tells_where_the_log_starts_and_an_earlier_one_does_not() {
+        let broker = broker();
+        let mut damaged = batch(&[1], ProducerStamp::NONE).to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        for (partition, bytes, error, log_start) in [
+            (0, batch(&[1], stamp(0)), ErrorCode::None, 0),
+            (0, batch(&[1], stamp(9)), ErrorCode::OutOfOrderSequenceNumber, 0),
+            (0, batch(&[i64::MAX], ProducerStamp::NONE), ErrorCode::InvalidTimestamp, 0),
+            (0, damaged.into(), ErrorCode::CorruptMessage, -1),
+            (1, batch(&[1], ProducerStamp::NONE), ErrorCode::NotLeaderOrFollower, -1),
+        ] {
+            let response = broker.ask(9, produce(1, "t", &[(partition, bytes)]));
+            let told = &response.responses[0].partition_responses[0];
+            assert_eq!((told.error_code, told.log_start_offset), (error.code(), log_start));
+        }
     }
 }

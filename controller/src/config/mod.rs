@@ -4,6 +4,7 @@
 //! Three questions, three parts: [`ConfigCatalogue`] (what is this key?), [`ConfigDef::validate`]
 //! (may it have this value?) and [`ConfigLayers`] (what is in force, and why?).
 
+mod broker_rules;
 mod catalogue;
 mod error;
 mod layers;
@@ -15,6 +16,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use broker_rules::{THREAD_COUNTS, check_thread_count, validate_broker_changes};
 pub use catalogue::{ConfigCatalogue, ConfigDef, ConfigDefault, ConfigScope, Fallback, Importance};
 pub use error::ConfigError;
 pub use layers::{ConfigLayers, ConfigSynonym, EffectiveConfig};

@@ -50,14 +50,13 @@ impl<S: QuorumStorage> ControllerNode<S> {
         api_version: i16,
         now: Now,
     ) -> DescribeQuorumResponse {
+        let is_known = asks_for_the_metadata_partition(request);
         let topics = request.topics.iter().map(|topic| TopicData {
             topic_name: topic.topic_name.clone(),
             partitions: topic
                 .partitions
                 .iter()
                 .map(|partition| {
-                    let is_known =
-                        topic.topic_name == METADATA_TOPIC && partition.partition_index == 0;
                     if is_known {
                         self.describe_partition(now)
                     } else {
@@ -79,8 +78,8 @@ impl<S: QuorumStorage> ControllerNode<S> {
         });
         DescribeQuorumResponse {
             topics: topics.collect(),
-            // Versions below 2 have no place for them.
-            nodes: if api_version >= 2 { nodes.collect() } else { Vec::new() },
+            // Versions below 2 have no place for them, and refusals tell none.
+            nodes: if api_version >= 2 && is_known { nodes.collect() } else { Vec::new() },
             ..Default::default()
         }
     }
@@ -117,11 +116,21 @@ impl<S: QuorumStorage> ControllerNode<S> {
     }
 }
 
+/// The quorum has one partition, and a request must ask for that one and nothing else.
+fn asks_for_the_metadata_partition(request: &DescribeQuorumRequest) -> bool {
+    match request.topics.as_slice() {
+        [topic] if topic.topic_name == METADATA_TOPIC => {
+            matches!(topic.partitions.as_slice(), [partition] if partition.partition_index == 0)
+        }
+        _ => false,
+    }
+}
+
 fn unknown_partition(partition_index: i32) -> PartitionData {
     PartitionData {
         partition_index,
         error_code: ErrorCode::UnknownTopicOrPartition.code(),
-        error_message: Some("the quorum has one partition, __cluster_metadata-0".to_owned()),
+        error_message: Some("This server does not host this topic-partition.".to_owned()),
         ..Default::default()
     }
 }

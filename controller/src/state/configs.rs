@@ -4,20 +4,22 @@
 use std::collections::BTreeMap;
 
 use protocol::ErrorCode;
+use protocol::messages::alter_configs_request::AlterableConfig;
 use protocol::messages::alter_configs_response::AlterConfigsResourceResponse as AlterResponse;
 use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponse, incremental_alter_configs_request as incremental,
 };
 use protocol::types::NodeId;
 use replication::time::Instant;
 
 use super::repeats::repeated;
+use super::topics::invalid_name_reason;
 use super::{ApiError, ControllerState, code_and_message};
 use crate::config::{
-    ConfigCatalogue, ConfigResource, ConfigResourceType, ConfigScope, ConfigType, split_list,
-    validate_topic_configs,
+    ConfigCatalogue, ConfigResource, ConfigResourceType, ConfigType, split_list,
+    validate_broker_changes, validate_topic_configs,
 };
 use crate::image::ConfigMap;
 use crate::records::Config;
@@ -43,6 +45,29 @@ impl Operation {
     }
 }
 
+/// One key's step as a request gives it.
+struct Step<'a> {
+    key: &'a str,
+    /// `None` for one that does not exist.
+    operation: Option<Operation>,
+    value: Option<&'a str>,
+}
+
+impl<'a> Step<'a> {
+    fn of(config: &'a incremental::AlterableConfig) -> Self {
+        Step {
+            key: &config.name,
+            operation: Operation::from_code(config.config_operation),
+            value: config.value.as_deref(),
+        }
+    }
+
+    fn setting(config: &'a AlterableConfig) -> Self {
+        let value = config.value.as_deref();
+        Step { key: &config.name, operation: Some(Operation::Set), value }
+    }
+}
+
 /// The keys of a resource that get a new value, or none.
 type Changes = BTreeMap<String, Option<String>>;
 
@@ -56,14 +81,20 @@ impl ControllerState {
             let mut responses = Vec::with_capacity(resources.len());
             let names = resources.iter().map(|r| (r.resource_type, r.resource_name.as_str()));
             let repeated = repeated(names);
+            // A step that does not exist makes nonsense of the whole request, not of its resource alone.
+            let mut operations = resources.iter().flat_map(|resource| &resource.configs);
+            let has_unknown =
+                operations.any(|config| Operation::from_code(config.config_operation).is_none());
             for resource in resources {
                 let key = (resource.resource_type, resource.resource_name.as_str());
                 let outcome = once(repeated.contains(&key)).and_then(|()| {
+                    let steps: Vec<Step<'_>> = resource.configs.iter().map(Step::of).collect();
+                    check_steps(&steps)?;
+                    if has_unknown {
+                        return Err(ErrorCode::UnknownServerError.into());
+                    }
                     let target = state.config_resource(key.0, key.1)?;
-                    let steps = resource.configs.iter().map(|config| {
-                        (config.name.as_str(), config.config_operation, config.value.as_deref())
-                    });
-                    let changes = state.incremental_changes(&target, steps)?;
+                    let changes = state.incremental_changes(&target, &steps)?;
                     state.change_configs(&target, changes)
                 });
                 let (error_code, error_message) = code_and_message(outcome);
@@ -92,12 +123,10 @@ impl ControllerState {
             for resource in resources {
                 let key = (resource.resource_type, resource.resource_name.as_str());
                 let outcome = once(repeated.contains(&key)).and_then(|()| {
+                    let steps: Vec<Step<'_>> = resource.configs.iter().map(Step::setting).collect();
+                    check_steps(&steps)?;
                     let target = state.config_resource(key.0, key.1)?;
-                    let given = resource
-                        .configs
-                        .iter()
-                        .map(|config| (config.name.as_str(), 0, config.value.as_deref()));
-                    let mut changes = state.incremental_changes(&target, given)?;
+                    let mut changes = state.incremental_changes(&target, &steps)?;
                     // What the request leaves out is removed.
                     for key in state.image.configs(&target).into_iter().flat_map(ConfigMap::keys) {
                         changes.entry(key.clone()).or_insert(None);
@@ -124,6 +153,16 @@ impl ControllerState {
         let kind = ConfigResourceType::from_code(kind)
             .ok_or_else(|| invalid("Unexpected resource type UNKNOWN.".to_owned()))?;
         match kind {
+            ConfigResourceType::Topic if name.is_empty() => {
+                return Err(invalid("Default topic resources are not allowed.".to_owned()));
+            }
+            ConfigResourceType::Topic if invalid_name_reason(name).is_some() => {
+                let reason = invalid_name_reason(name).unwrap_or_default();
+                return Err(ApiError::new(
+                    ErrorCode::InvalidTopicException,
+                    format!("Topic name is invalid: {reason}"),
+                ));
+            }
             ConfigResourceType::Topic if self.image.topic_id(name).is_none() => {
                 return Err(ApiError::new(
                     ErrorCode::UnknownTopicOrPartition,
@@ -150,30 +189,22 @@ impl ControllerState {
         Ok(ConfigResource { kind, name: name.into() })
     }
 
-    fn incremental_changes<'a>(
+    fn incremental_changes(
         &self,
         resource: &ConfigResource,
-        steps: impl Iterator<Item = (&'a str, i8, Option<&'a str>)>,
+        steps: &[Step<'_>],
     ) -> Result<Changes, ApiError> {
-        let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
         let mut changes = Changes::new();
-        for (key, operation, value) in steps {
-            if changes.contains_key(key) {
-                return Err(invalid("Error due to duplicate config keys".to_owned()));
-            }
-            let operation = Operation::from_code(operation)
-                .ok_or_else(|| invalid(format!("Unknown operation type {operation}.")))?;
-            let value = match (operation, value) {
-                (Operation::Delete, _) => None,
-                (_, None) => {
-                    return Err(invalid(format!("Null value not supported for : {key}")));
+        for step in steps {
+            let value = match (step.operation, step.value) {
+                (Some(Operation::Set), Some(value)) => Some(value.to_owned()),
+                (Some(operation @ (Operation::Append | Operation::Subtract)), Some(value)) => {
+                    Some(self.edited_list(resource, step.key, operation, value)?)
                 }
-                (Operation::Set, Some(value)) => Some(value.to_owned()),
-                (Operation::Append | Operation::Subtract, Some(value)) => {
-                    Some(self.edited_list(resource, key, operation, value)?)
-                }
+                // Deletions; `check_steps` let no other step without a value pass.
+                _ => None,
             };
-            changes.insert(key.to_owned(), value);
+            changes.insert(step.key.to_owned(), value);
         }
         Ok(changes)
     }
@@ -229,7 +260,8 @@ impl ControllerState {
                 validate_topic_configs(&after, &self.config_layers().borrow())
                     .map_err(|error| ApiError::new(ErrorCode::InvalidConfig, error.to_string()))?;
             }
-            _ => validate_broker_changes(resource, &changes)?,
+            _ => validate_broker_changes(resource.name.is_empty(), &changes)
+                .map_err(|error| ApiError::new(ErrorCode::InvalidRequest, error.to_string()))?,
         }
         for (key, value) in changes {
             if current.get(&key) == value.as_ref() {
@@ -258,30 +290,16 @@ fn once(is_repeated: bool) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Broker keys must be ones that can change at run time, and at this level. Keys that nobody knows
-/// are kept: a plug-in may.
-fn validate_broker_changes(resource: &ConfigResource, changes: &Changes) -> Result<(), ApiError> {
-    let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
-    let catalogue = ConfigCatalogue::broker();
-    let keys_where = |is_wrong: &dyn Fn(ConfigScope) -> bool| {
-        let wrong =
-            changes.keys().filter(|key| catalogue.get(key).is_some_and(|def| is_wrong(def.scope)));
-        wrong.map(String::as_str).collect::<Vec<_>>().join(", ")
-    };
-    let fixed = keys_where(&|scope| scope == ConfigScope::Static);
-    if !fixed.is_empty() {
-        return Err(invalid(format!("Cannot update these configs dynamically: [{fixed}]")));
+/// What can be said of a resource's steps without looking at the resource.
+fn check_steps(steps: &[Step<'_>]) -> Result<(), ApiError> {
+    let invalid = |text: String| Err(ApiError::new(ErrorCode::InvalidRequest, text));
+    if !repeated(steps.iter().map(|step| step.key)).is_empty() {
+        return invalid("Error due to duplicate config keys".to_owned());
     }
-    let single = keys_where(&|scope| scope == ConfigScope::Broker);
-    if resource.name.is_empty() && !single.is_empty() {
-        return Err(invalid(format!(
-            "Cannot update these configs at default cluster level: [{single}]"
-        )));
+    let needs_value = |step: &&Step<'_>| step.operation != Some(Operation::Delete);
+    let mut without = steps.iter().filter(needs_value).filter(|step| step.value.is_none());
+    match without.next() {
+        Some(step) => invalid(format!("Null value not supported for : {}", step.key)),
+        None => Ok(()),
     }
-    for (key, value) in changes {
-        if let (Some(def), Some(value)) = (catalogue.get(key), value) {
-            def.validate(value).map_err(|error| invalid(error.to_string()))?;
-        }
-    }
-    Ok(())
 }

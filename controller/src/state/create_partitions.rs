@@ -1,4 +1,5 @@
-//! More partitions for a topic. Existing ones stay as they are.
+//! More partitions for a topic. Existing ones stay as they are. A request for too many is refused as a
+//! whole; names that it gives more than once are not counted for that.
 
 use protocol::ErrorCode;
 use protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -9,34 +10,45 @@ use protocol::types::NodeId;
 use super::repeats::repeated;
 use super::{ApiError, ControllerState, code_and_message};
 
-/// More partitions for one topic in one request are refused.
-const MAX_NEW_PARTITIONS: usize = 10_000;
+/// More new partitions in one request are refused.
+const MAX_NEW_PARTITIONS: i64 = 10_000;
 
 impl ControllerState {
     pub(super) fn on_create_partitions(
         &mut self,
         request: &CreatePartitionsRequest,
     ) -> CreatePartitionsResponse {
-        let results = self.deciding(request.validate_only, |state| {
-            let mut results = Vec::with_capacity(request.topics.len());
-            let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
-            for topic in &request.topics {
-                let outcome = if repeated.contains(topic.name.as_str()) {
-                    Err(ApiError::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
-                } else {
-                    state.create_partitions(topic)
-                };
-                let (error_code, error_message) = code_and_message(outcome);
-                results.push(CreatePartitionsTopicResult {
-                    name: topic.name.clone(),
-                    error_code,
-                    error_message,
-                    ..Default::default()
-                });
-            }
-            results
-        });
+        let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
+        let is_single = |topic: &&CreatePartitionsTopic| !repeated.contains(topic.name.as_str());
+        let single: Vec<&CreatePartitionsTopic> = request.topics.iter().filter(is_single).collect();
+        if self.new_partitions_wanted(&single) > MAX_NEW_PARTITIONS {
+            let error = ApiError::new(
+                ErrorCode::PolicyViolation,
+                "Excessively large number of additional partitions per request.",
+            );
+            let results = request.topics.iter().map(|topic| told(&topic.name, Err(error.clone())));
+            return CreatePartitionsResponse { results: results.collect(), ..Default::default() };
+        }
+        let mut results: Vec<CreatePartitionsTopicResult> =
+            self.deciding(request.validate_only, |state| {
+                let added =
+                    single.iter().map(|topic| told(&topic.name, state.create_partitions(topic)));
+                added.collect()
+            });
+        // A name that comes more than once is answered once, behind the others.
+        results.extend(repeated.iter().map(|name| {
+            let text = "Duplicate topic name.";
+            told(name, Err(ApiError::new(ErrorCode::InvalidRequest, text)))
+        }));
         CreatePartitionsResponse { results, ..Default::default() }
+    }
+
+    fn new_partitions_wanted(&self, topics: &[&CreatePartitionsTopic]) -> i64 {
+        let wanted = topics.iter().filter_map(|topic| {
+            let existing = self.image.topic_by_name(&topic.name)?.partitions.len() as i64;
+            Some((i64::from(topic.count) - existing).max(0))
+        });
+        wanted.sum()
     }
 
     fn create_partitions(&mut self, wanted: &CreatePartitionsTopic) -> Result<(), ApiError> {
@@ -58,9 +70,6 @@ impl ControllerState {
             ));
         }
         let additional = count - existing;
-        if additional > MAX_NEW_PARTITIONS {
-            return invalid(format!("{additional} new partitions are too many for one request."));
-        }
         let first = topic.partitions.values().next();
         let replication_factor = first.map_or(1, |partition| partition.replicas.len());
         let assignments = match &wanted.assignments {
@@ -92,5 +101,15 @@ impl ControllerState {
             self.decide(record);
         }
         Ok(())
+    }
+}
+
+fn told(name: &str, outcome: Result<(), ApiError>) -> CreatePartitionsTopicResult {
+    let (error_code, error_message) = code_and_message(outcome);
+    CreatePartitionsTopicResult {
+        name: name.to_owned(),
+        error_code,
+        error_message,
+        ..Default::default()
     }
 }

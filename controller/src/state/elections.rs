@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use protocol::ErrorCode;
+use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use protocol::messages::{ElectLeadersRequest, ElectLeadersResponse};
 use protocol::types::{NodeId, TopicId};
@@ -103,12 +104,7 @@ impl ControllerState {
             _ if api_version < 1 => Election::Preferred,
             0 => Election::Preferred,
             1 => Election::Unclean,
-            _ => {
-                return ElectLeadersResponse {
-                    error_code: ErrorCode::InvalidRequest.code(),
-                    ..Default::default()
-                };
-            }
+            unknown => return unknown_election(unknown, request.topic_partitions.as_deref()),
         };
         let results = match &request.topic_partitions {
             Some(topics) => {
@@ -192,5 +188,28 @@ impl ControllerState {
                 "Eligible topic partition leaders are not available.",
             ),
         })
+    }
+}
+
+/// An election of a type that does not exist: refused at the top and for each partition asked for. A
+/// request that asks for none has nothing to refuse.
+fn unknown_election(election_type: i8, wanted: Option<&[TopicPartitions]>) -> ElectLeadersResponse {
+    let refused = |partition_id: &i32| PartitionResult {
+        partition_id: *partition_id,
+        error_code: ErrorCode::InvalidRequest.code(),
+        error_message: Some(format!("Unknown election type {election_type}")),
+        ..Default::default()
+    };
+    let results = wanted.unwrap_or_default().iter().map(|topic| ReplicaElectionResult {
+        topic: topic.topic.clone(),
+        partition_result: topic.partitions.iter().map(refused).collect(),
+        ..Default::default()
+    });
+    let asks_for_nothing = wanted.is_some_and(<[_]>::is_empty);
+    let error = if asks_for_nothing { ErrorCode::None } else { ErrorCode::InvalidRequest };
+    ElectLeadersResponse {
+        error_code: error.code(),
+        replica_election_results: results.collect(),
+        ..Default::default()
     }
 }

@@ -13,6 +13,7 @@ mod alter_partition;
 mod brokers;
 mod configs;
 mod create_partitions;
+mod delete_topics;
 mod elections;
 mod features;
 mod heartbeat;

@@ -52,6 +52,7 @@ impl ControllerState {
         }
         AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: may_resize,
+            error_message: None,
             responses,
             ..Default::default()
         }
@@ -125,10 +126,7 @@ impl ControllerState {
         partition: &PartitionImage,
     ) -> Result<(), ApiError> {
         if !partition.is_reassigning() {
-            return Err(ApiError::new(
-                ErrorCode::NoReassignmentInProgress,
-                "No partition reassignment is in progress.",
-            ));
+            return Err(ErrorCode::NoReassignmentInProgress.into());
         }
         let replicas = without(&partition.replicas, &partition.adding_replicas);
         let isr = without(&partition.isr, &partition.adding_replicas);
@@ -172,7 +170,7 @@ impl ControllerState {
                 })
                 .collect(),
         };
-        ListPartitionReassignmentsResponse { topics, ..Default::default() }
+        ListPartitionReassignmentsResponse { topics, error_message: None, ..Default::default() }
     }
 }
 

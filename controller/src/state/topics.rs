@@ -1,14 +1,14 @@
-//! Topics come and go. A topic's id is drawn once and never returns (I01, KIP-516).
+//! Topics come to be. A topic's id is drawn once and never returns (I01, KIP-516).
+//!
+//! A request for too many partitions is refused as a whole; names that it gives more than once are not
+//! counted for that.
 
 use std::collections::BTreeMap;
 
 use protocol::ErrorCode;
 use protocol::messages::create_topics_request::CreatableTopic;
 use protocol::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
-use protocol::messages::delete_topics_response::DeletableTopicResult;
-use protocol::messages::{
-    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-};
+use protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
 use protocol::types::{NodeId, TopicId, Uuid};
 use rand::Rng;
 
@@ -18,7 +18,7 @@ use super::{ApiError, ControllerState};
 use crate::config::{ConfigCatalogue, ConfigResourceType, validate_topic_configs};
 use crate::image::{ConfigMap, PartitionImage};
 use crate::placement::{UsableBroker, place_replicas};
-use crate::records::{Config, RemoveTopic, Topic};
+use crate::records::{Config, Topic};
 
 /// The longest name of a topic, so that the names of its folders fit.
 const MAX_NAME_LENGTH: usize = 249;
@@ -32,39 +32,33 @@ impl ControllerState {
         &mut self,
         request: &CreateTopicsRequest,
     ) -> CreateTopicsResponse {
-        let topics = self.deciding(request.validate_only, |state| {
-            let is_excessive = state.partitions_wanted(request) > MAX_PARTITIONS_PER_REQUEST;
-            let mut results = Vec::with_capacity(request.topics.len());
-            let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
-            for topic in &request.topics {
-                let outcome = if repeated.contains(topic.name.as_str()) {
-                    Err(ApiError::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
-                } else if is_excessive {
-                    Err(ApiError::new(
-                        ErrorCode::PolicyViolation,
-                        "Excessively large number of partitions per request.",
-                    ))
-                } else {
-                    state.create_topic(topic)
-                };
-                results.push((topic.name.clone(), outcome));
-            }
-            results
+        let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
+        let is_single = |topic: &&CreatableTopic| !repeated.contains(topic.name.as_str());
+        let single: Vec<&CreatableTopic> = request.topics.iter().filter(is_single).collect();
+        if self.partitions_wanted(&single) > MAX_PARTITIONS_PER_REQUEST {
+            let error = ApiError::new(
+                ErrorCode::PolicyViolation,
+                "Excessively large number of partitions per request.",
+            );
+            let topics = request.topics.iter().map(|topic| not_created(&topic.name, error.clone()));
+            return CreateTopicsResponse { topics: topics.collect(), ..Default::default() };
+        }
+        let mut topics: Vec<CreatableTopicResult> = self.deciding(request.validate_only, |state| {
+            let created = single.iter().map(|topic| {
+                state.create_topic(topic).unwrap_or_else(|error| not_created(&topic.name, error))
+            });
+            created.collect()
         });
-        let topics = topics.into_iter().map(|(name, outcome)| match outcome {
-            Ok(result) => result,
-            Err(error) => CreatableTopicResult {
-                name,
-                error_code: error.code.code(),
-                error_message: error.message,
-                ..Default::default()
-            },
-        });
-        CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
+        // A name that comes more than once is answered once, behind the others.
+        topics.extend(repeated.iter().map(|name| {
+            let text = "Duplicate topic name.";
+            not_created(name, ApiError::new(ErrorCode::InvalidRequest, text))
+        }));
+        CreateTopicsResponse { topics, ..Default::default() }
     }
 
-    fn partitions_wanted(&self, request: &CreateTopicsRequest) -> i64 {
-        let wanted = request.topics.iter().map(|topic| {
+    fn partitions_wanted(&self, topics: &[&CreatableTopic]) -> i64 {
+        let wanted = topics.iter().map(|topic| {
             if !topic.assignments.is_empty() {
                 topic.assignments.len() as i64
             } else if topic.num_partitions == -1 {
@@ -103,6 +97,7 @@ impl ControllerState {
         Ok(CreatableTopicResult {
             name: topic.name.clone(),
             topic_id,
+            error_message: None,
             num_partitions,
             replication_factor,
             configs: Some(self.effective_configs(&configs)),
@@ -257,11 +252,6 @@ impl ControllerState {
             );
         }
         for (at, replica) in replicas.iter().enumerate() {
-            if replica.get() < 0 {
-                return bad(format!(
-                    "The manual partition assignment includes an invalid broker id {replica}."
-                ));
-            }
             if replicas[..at].contains(replica) {
                 return bad(format!(
                     "The manual partition assignment includes the broker {replica} more than once."
@@ -348,77 +338,20 @@ impl ControllerState {
             })
             .collect()
     }
+}
 
-    pub(super) fn on_delete_topics(
-        &mut self,
-        api_version: i16,
-        request: &DeleteTopicsRequest,
-    ) -> DeleteTopicsResponse {
-        let wanted: Vec<(Option<String>, TopicId)> = if api_version >= 6 {
-            request.topics.iter().map(|topic| (topic.name.clone(), topic.topic_id)).collect()
-        } else {
-            request.topic_names.iter().map(|name| (Some(name.clone()), Uuid::ZERO)).collect()
-        };
-        let mut responses = Vec::with_capacity(wanted.len());
-        let repeated_names = repeated(wanted.iter().filter_map(|(name, _)| name.as_deref()));
-        let ids = wanted.iter().map(|(_, id)| *id);
-        let repeated_ids = repeated(ids.filter(|id| !id.is_zero()));
-        for (name, id) in &wanted {
-            let is_repeated = name.as_deref().is_some_and(|name| repeated_names.contains(name))
-                || repeated_ids.contains(id);
-            let outcome = if is_repeated {
-                let what = if name.is_some() { "name" } else { "id" };
-                Err(ApiError::new(ErrorCode::InvalidRequest, format!("Duplicate topic {what}.")))
-            } else {
-                self.delete_topic(api_version, name.as_deref(), *id)
-            };
-            responses.push(match outcome {
-                Ok((name, topic_id)) => {
-                    DeletableTopicResult { name: Some(name), topic_id, ..Default::default() }
-                }
-                Err(error) => DeletableTopicResult {
-                    name: name.clone(),
-                    topic_id: *id,
-                    error_code: error.code.code(),
-                    error_message: error.message,
-                    ..Default::default()
-                },
-            });
-        }
-        DeleteTopicsResponse { responses, ..Default::default() }
-    }
-
-    fn delete_topic(
-        &mut self,
-        api_version: i16,
-        name: Option<&str>,
-        id: TopicId,
-    ) -> Result<(String, TopicId), ApiError> {
-        let invalid = |text: &str| Err(ApiError::new(ErrorCode::InvalidRequest, text));
-        if !self.config.delete_topics {
-            return match api_version {
-                ..3 => invalid("Topic deletion is disabled."),
-                3.. => Err(ErrorCode::TopicDeletionDisabled.into()),
-            };
-        }
-        let id = match name {
-            Some(_) if !id.is_zero() => {
-                return invalid("You may not specify both topic name and topic id.");
-            }
-            None if id.is_zero() => {
-                return invalid("Neither topic name nor id were specified.");
-            }
-            Some(name) => self.image.topic_id(name).ok_or(ErrorCode::UnknownTopicOrPartition)?,
-            None => id,
-        };
-        let name = self.image.topic_name(id).ok_or(ErrorCode::UnknownTopicId)?.to_string();
-        self.decide(RemoveTopic { topic_id: Some(id.into()) });
-        Ok((name, id))
+/// The answer for a topic that was refused.
+fn not_created(name: &str, error: ApiError) -> CreatableTopicResult {
+    CreatableTopicResult {
+        name: name.to_owned(),
+        error_code: error.code.code(),
+        error_message: error.message,
+        ..Default::default()
     }
 }
 
 /// What is wrong with a topic's name; `None` when nothing is.
-fn invalid_name_reason(name: &str) -> Option<String> {
+pub(super) fn invalid_name_reason(name: &str) -> Option<String> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() {
         Some("the empty string is not allowed".to_owned())

@@ -9,6 +9,7 @@ use protocol::records::{
     ClientBatchError, ProduceRules, ReadBuffer, RecordError, TimestampType, validate_client_batch,
 };
 use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition};
+use replication::PartitionError;
 use replication::partition::AckStatus;
 use replication::time::Now;
 use replication::trace::{Event, Why};
@@ -64,6 +65,25 @@ impl ProduceOutcome {
     /// An answer without an append.
     pub fn refused(error: ErrorCode, message: Option<String>) -> Self {
         Self { error, error_message: message, ..Self::appended(Offset::NONE, Offset::NONE) }
+    }
+
+    /// A refusal by the log tells where the log starts, but for those that Kafka makes before it has
+    /// looked at the log.
+    fn with_log_start(mut self, log_start: Offset) -> Self {
+        let is_early = matches!(
+            self.error,
+            ErrorCode::CorruptMessage
+                | ErrorCode::MessageTooLarge
+                | ErrorCode::RecordListTooLarge
+                | ErrorCode::UnknownTopicOrPartition
+                | ErrorCode::NotLeaderOrFollower
+                | ErrorCode::InvalidRequiredAcks
+                | ErrorCode::KafkaStorageError
+        );
+        if !is_early {
+            self.log_start_offset = log_start.get();
+        }
+        self
     }
 }
 
@@ -170,11 +190,14 @@ impl<D: Disk> ReplicaManager<D> {
         let settings = partition.settings();
         let rules = ProduceRules { produce_version, now: now.wall_clock_ms, ..settings.produce };
         // Who may not write here is told so before the batch is looked at.
-        if let Err(error) = partition.lock().state.check_produce(acks) {
-            return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
-        }
+        let log_start = {
+            let replica = partition.lock();
+            let log_start = replica.log.log_start_offset();
+            replica.state.check_produce(acks).map_err(|error| not_admitted(&error, log_start))?;
+            log_start
+        };
         let validated = validate_client_batch(records, &rules, &mut ReadBuffer::default())
-            .map_err(|error| refusal(&error))?;
+            .map_err(|error| refusal(&error).with_log_start(log_start))?;
         let timestamp = if rules.timestamp_type == TimestampType::LogAppendTime {
             BatchTimestamp::LogAppendTime
         } else if validated.is_changed() {
@@ -189,24 +212,24 @@ impl<D: Disk> ReplicaManager<D> {
         };
         let directory = self.directory();
         let mut replica = partition.lock();
-        if let Err(error) = replica.state.check_produce(acks) {
-            return Err(ProduceOutcome::refused(error.code(), Some(error.to_string())));
-        }
+        replica.state.check_produce(acks).map_err(|error| not_admitted(&error, log_start))?;
         let epoch = replica.state.leader_epoch();
         let appended = match replica.log.append_as_leader(validated.bytes(), epoch, options, now) {
             Ok(LeaderAppend::Appended(info)) => info,
             Ok(LeaderAppend::Duplicate(batch)) => {
                 let log_start = replica.log.log_start_offset();
                 let outcome = ProduceOutcome {
-                    log_append_time_ms: log_append_time(&rules, batch.timestamp_ms),
+                    // Its batch's newest timestamp, whoever set it.
+                    log_append_time_ms: batch.timestamp_ms,
                     ..ProduceOutcome::appended(batch.first_offset(), log_start)
                 };
                 let required = batch.last_offset.next();
                 return Ok(Appended { outcome, epoch, required });
             }
             Err(error) => {
+                let log_start = replica.log.log_start_offset();
                 drop(replica);
-                return Err(self.append_failed(partition, &error));
+                return Err(self.append_failed(partition, &error).with_log_start(log_start));
             }
         };
         let facts = replica.facts();
@@ -253,10 +276,6 @@ impl<D: Disk> ReplicaManager<D> {
     }
 }
 
-fn log_append_time(rules: &ProduceRules, timestamp: i64) -> i64 {
-    if rules.timestamp_type == TimestampType::LogAppendTime { timestamp } else { -1 }
-}
-
 fn with_append_event<D: Disk>(
     mut after: AfterLock,
     partition: &Partition<D>,
@@ -274,6 +293,10 @@ fn with_append_event<D: Disk>(
         },
     );
     after
+}
+
+fn not_admitted(error: &PartitionError, log_start: Offset) -> ProduceOutcome {
+    ProduceOutcome::refused(error.code(), Some(error.to_string())).with_log_start(log_start)
 }
 
 fn refusal(error: &ClientBatchError) -> ProduceOutcome {
@@ -305,7 +328,7 @@ pub(super) fn ack_status<D: Disk>(
     required: Offset,
 ) -> AckStatus {
     if partition.is_removed() {
-        return AckStatus::Failed(replication::PartitionError::NotLeaderOrFollower);
+        return AckStatus::Failed(PartitionError::NotLeaderOrFollower);
     }
     partition.lock().state.check_enough_replicas(epoch, required)
 }

@@ -19,7 +19,7 @@ use super::partition::{AfterLock, Partition};
 pub struct DeleteRecordsOutcome {
     /// 0, or why not.
     pub error: ErrorCode,
-    /// The least log start of the live replicas; -1 with an error.
+    /// The least log start of the live replicas; -1 with an error other than a timeout.
     pub low_watermark: Offset,
 }
 

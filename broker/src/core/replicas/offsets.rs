@@ -186,7 +186,8 @@ fn admit<D: Disk>(
             error: ErrorCode::None,
             timestamp: found.timestamp_ms,
             offset,
-            leader_epoch: epoch_at(replica, offset),
+            // Of the batch: the newest record may lie below the log's start, which the cache forgot.
+            leader_epoch: found.leader_epoch,
         },
         _ => OffsetAnswer::NOTHING,
     })

@@ -248,7 +248,7 @@ impl<D: Disk> DelayedDeleteRecords<D> {
         ids.map(|id| id.topic_partition.clone()).collect()
     }
 
-    /// The answer; a low watermark that is not there yet has timed out.
+    /// The answer; a low watermark that is not there yet has timed out, and is told as it is.
     pub(super) fn finish(self) -> (Vec<DeleteRecordsOutcome>, DeleteRecordsReply) {
         let mut outcomes = self.outcomes;
         for waiting in &self.waiting {
@@ -256,7 +256,9 @@ impl<D: Disk> DelayedDeleteRecords<D> {
                 Ok(low) if low >= waiting.required => {
                     DeleteRecordsOutcome { error: ErrorCode::None, low_watermark: low }
                 }
-                Ok(_) => DeleteRecordsOutcome::refused(ErrorCode::RequestTimedOut),
+                Ok(low) => {
+                    DeleteRecordsOutcome { error: ErrorCode::RequestTimedOut, low_watermark: low }
+                }
                 Err(error) => DeleteRecordsOutcome::refused(error.code()),
             };
         }

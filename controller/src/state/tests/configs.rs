@@ -56,7 +56,7 @@ fn a_topic_s_keys_are_set_and_deleted_one_by_one() {
     assert_eq!(step(SET, Some("1000")), 0);
     assert_eq!(step(SET, Some("abc")), 40);
     assert_eq!(step(SET, None), 42);
-    assert_eq!(step(9, Some("1")), 42);
+    assert_eq!(step(9, Some("1")), -1);
     assert_eq!(of_topic(&cluster, "retention.ms").as_deref(), Some("1000"));
     assert_eq!(alter(&mut cluster, TOPIC_TYPE, TOPIC, "retention.ms", DELETE, None).0, 0);
     assert_eq!(of_topic(&cluster, "retention.ms"), None);
@@ -97,13 +97,92 @@ fn broker_keys_change_only_where_they_can() {
         (code, text.as_str()),
         (42, "Cannot update these configs dynamically: [broker.rack]")
     );
-    assert_eq!(set("", "ssl.keystore.type", "JKS").0, 42);
-    assert_eq!(set("1", "ssl.keystore.type", "JKS").0, 0);
+    assert_eq!(set("", "ssl.protocol", "x").0, 42);
+    assert_eq!(set("1", "ssl.protocol", "x").0, 0);
     assert_eq!(set("1", "min.insync.replicas", "0").0, 42);
     assert_eq!(set("9", "log.retention.ms", "1").0, 102);
     assert_eq!(set("abc", "log.retention.ms", "1").0, 42);
     let default = cluster.follower.configs(&ConfigResource::default_broker()).unwrap();
     assert_eq!(default.get("log.retention.ms").map(String::as_str), Some("60000"));
+}
+
+/// As Kafka refuses, and what it lets pass.
+#[test]
+fn keys_of_stores_are_a_listener_s_and_a_listener_s_keys_are_mostly_one_broker_s() {
+    let mut cluster = Cluster::of(&[1]);
+    let mut set = |name: &str, key: &str, value: &str| {
+        alter(&mut cluster, BROKER_TYPE, name, key, SET, Some(value))
+    };
+    let per_listener = "These security configs can be dynamically updated only per-listener using \
+                        the listener prefix: [ssl.keystore.password]";
+    for name in ["", "1"] {
+        let refused = set(name, "ssl.keystore.password", "x");
+        assert_eq!((refused.0, refused.1.as_str()), (42, per_listener));
+    }
+    assert_eq!(set("1", "listener.name.tls.ssl.keystore.password", "x").0, 0);
+    let (code, text) = set("", "listener.name.tls.ssl.keystore.password", "x");
+    assert_eq!(code, 42);
+    assert!(text.contains("at default cluster level, broker id must be specified"), "{text}");
+    assert_eq!(set("", "listener.name.tls.max.connections", "5").0, 0);
+    assert_eq!(set("1", "listener.name.tls.max.connections", "x").0, 42);
+    assert_eq!(set("", "listener.name.tls.log.retention.ms", "5").0, 42);
+    assert_eq!(set("1", "log.retention.ms", "0").0, 42);
+    assert_eq!(set("1", "log.retention.ms", "-2").0, 0);
+}
+
+#[test]
+fn a_broker_key_that_cannot_be_set_can_be_deleted() {
+    let mut cluster = Cluster::of(&[1]);
+    for key in ["broker.rack", "ssl.keystore.password"] {
+        assert_eq!(alter(&mut cluster, BROKER_TYPE, "1", key, DELETE, None).0, 0, "{key}");
+    }
+}
+
+/// As Kafka answers.
+#[test]
+fn a_topic_that_cannot_be_is_told_apart_from_one_that_is_not() {
+    let mut cluster = Cluster::with_topic();
+    let mut set =
+        |name: &str| alter(&mut cluster, TOPIC_TYPE, name, "retention.ms", SET, Some("5"));
+    assert_eq!(set("nosuch").0, 3);
+    assert_eq!(set(""), (42, "Default topic resources are not allowed.".to_owned()));
+    let (code, text) = set("a b");
+    assert_eq!(code, 17);
+    assert!(text.starts_with("Topic name is invalid: 'a b' contains"), "{text}");
+    assert_eq!(set(".."), (17, "Topic name is invalid: '..' is not allowed".to_owned()));
+}
+
+/// As Kafka answers: -1 for every resource of the request but for those with errors of their own.
+#[test]
+fn a_step_that_does_not_exist_fails_the_whole_request() {
+    let mut cluster = Cluster::with_topic();
+    let resource = |name: &str, keys: &[(&str, i8)]| incremental::AlterConfigsResource {
+        resource_type: TOPIC_TYPE,
+        resource_name: name.into(),
+        configs: keys
+            .iter()
+            .map(|(key, operation)| incremental::AlterableConfig {
+                name: (*key).into(),
+                config_operation: *operation,
+                value: Some("5".into()),
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let request = IncrementalAlterConfigsRequest {
+        resources: vec![
+            resource(TOPIC, &[("retention.ms", SET)]),
+            resource("nosuch", &[("retention.ms", 7)]),
+            resource("twice", &[("retention.ms", SET), ("retention.ms", SET)]),
+        ],
+        ..Default::default()
+    };
+    let responses = cluster.ask(1, request).responses;
+    let told: Vec<(i16, Option<&str>)> =
+        responses.iter().map(|told| (told.error_code, told.error_message.as_deref())).collect();
+    assert_eq!(told, [(-1, None), (-1, None), (42, Some("Error due to duplicate config keys"))]);
+    assert_eq!(of_topic(&cluster, "retention.ms"), None);
 }
 
 #[test]

@@ -59,7 +59,25 @@ fn elections_of_what_does_not_exist_or_is_not_needed_say_so_c04() {
     assert_eq!(error_of(&mut cluster, PREFERRED, "nope", 0), 3);
     assert_eq!(error_of(&mut cluster, PREFERRED, TOPIC, 9), 3);
     assert_eq!(error_of(&mut cluster, UNCLEAN, TOPIC, 0), 84);
-    assert_eq!(elect(&mut cluster, 7, None).error_code, 42);
+}
+
+/// As Kafka answers.
+#[test]
+fn an_election_of_an_unknown_type_is_refused_for_each_partition_asked_for_c04() {
+    let mut cluster = Cluster::with_topic();
+    let told = elect(&mut cluster, 9, Some((TOPIC, 7)));
+    assert_eq!(told.error_code, 42);
+    let partition = &told.replica_election_results[0].partition_result[0];
+    assert_eq!((partition.partition_id, partition.error_code), (7, 42));
+    assert_eq!(partition.error_message.as_deref(), Some("Unknown election type 9"));
+    let of_all = elect(&mut cluster, 7, None);
+    assert_eq!((of_all.error_code, of_all.replica_election_results.len()), (42, 0));
+    let request = ElectLeadersRequest {
+        election_type: 7,
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    assert_eq!(cluster.ask(2, request).error_code, 0);
 }
 
 #[test]

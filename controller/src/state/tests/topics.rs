@@ -144,8 +144,25 @@ fn a_name_twice_in_one_request_is_refused_and_names_that_collide_within_it_too()
     let names = ["a", "a", "b.c", "b_c"];
     let topics = names.map(|name| counted(name, 1, 1)).to_vec();
     let response = cluster.ask(7, CreateTopicsRequest { topics, ..Default::default() });
-    let codes: Vec<i16> = response.topics.iter().map(|topic| topic.error_code).collect();
-    assert_eq!(codes, [42, 42, 0, 17]);
+    let told: Vec<(&str, i16)> =
+        response.topics.iter().map(|topic| (topic.name.as_str(), topic.error_code)).collect();
+    assert_eq!(told, [("b.c", 0), ("b_c", 17), ("a", 42)]);
+    assert_eq!(response.topics[0].error_message, None);
+}
+
+/// As Kafka answers: names given twice do not count, but are refused with the others.
+#[test]
+fn too_many_partitions_refuse_the_whole_request() {
+    let mut cluster = Cluster::of(&[1]);
+    let mut create = |topics: &[(&str, i32)]| {
+        let topics = topics.iter().map(|(name, count)| counted(name, *count, 1)).collect();
+        let request = CreateTopicsRequest { topics, validate_only: true, ..Default::default() };
+        let response = cluster.ask(7, request);
+        response.topics.iter().map(|topic| topic.error_code).collect::<Vec<i16>>()
+    };
+    assert_eq!(create(&[("a", 9_000), ("b", 1_001)]), [44, 44]);
+    assert_eq!(create(&[("a", 9_000), ("b", 1_001), ("b", 1)]), [0, 42]);
+    assert_eq!(create(&[("a", 10_001), ("b", 1), ("b", 1)]), [44, 44, 44]);
 }
 
 #[test]
@@ -171,6 +188,47 @@ fn topics_are_deleted_by_name_or_id_and_come_back_as_others_i01() {
     assert_eq!(by_id(second, Some(TOPIC)).0, 42);
     assert_eq!(by_id(Uuid::ZERO, None).0, 42);
     assert_eq!(by_id(second, None), (0, Some(TOPIC.to_owned())));
+}
+
+/// As Kafka answers, texts included.
+#[test]
+fn what_a_request_names_twice_is_refused_once_and_not_deleted() {
+    let mut cluster = Cluster::with_topic();
+    let id = cluster.topic_id();
+    let mut delete = |topics: &[(Option<&str>, TopicId)]| {
+        let topics = topics.iter().map(|(name, topic_id)| DeleteTopicState {
+            name: name.map(str::to_owned),
+            topic_id: *topic_id,
+            ..Default::default()
+        });
+        let request = DeleteTopicsRequest { topics: topics.collect(), ..Default::default() };
+        let responses = cluster.ask(6, request).responses.into_iter();
+        responses
+            .map(|told| (told.name, told.topic_id, told.error_code, told.error_message))
+            .collect::<Vec<_>>()
+    };
+    let refused = |name: Option<&str>, id: TopicId, code: i16, text: &str| {
+        (name.map(str::to_owned), id, code, Some(text.to_owned()))
+    };
+    let (by_name, by_id) = ((Some(TOPIC), Uuid::ZERO), (None, id));
+    let both_ways = "The provided topic name maps to an ID that was already supplied.";
+    assert_eq!(delete(&[by_name, by_id]), [refused(Some(TOPIC), id, 42, both_ways)]);
+    assert_eq!(delete(&[by_id, by_id]), [refused(None, id, 42, "Duplicate topic id.")]);
+    assert_eq!(
+        delete(&[by_id, by_id, by_name]),
+        [refused(None, id, 42, "Duplicate topic id."), refused(Some(TOPIC), id, 42, both_ways)]
+    );
+    let twice = refused(Some(TOPIC), Uuid::ZERO, 42, "Duplicate topic name.");
+    assert_eq!(delete(&[by_name, by_name]), std::slice::from_ref(&twice));
+    let neither = refused(None, Uuid::ZERO, 42, "Neither topic name nor id were specified.");
+    assert_eq!(delete(&[(None, Uuid::ZERO); 2]), [neither.clone(), neither]);
+    let no_name = "This server does not host this topic-partition.";
+    assert_eq!(delete(&[(Some("u"), Uuid::ZERO)]), [refused(Some("u"), Uuid::ZERO, 3, no_name)]);
+    let unknown = Uuid([3; 16]);
+    let no_id = "This server does not host this topic ID.";
+    assert_eq!(delete(&[(None, unknown)]), [refused(None, unknown, 100, no_id)]);
+    // A name given twice does not protect the topic from its id.
+    assert_eq!(delete(&[by_name, by_name, by_id]), [twice, (Some(TOPIC.to_owned()), id, 0, None)]);
 }
 
 #[test]
@@ -211,4 +269,36 @@ fn partitions_are_added_and_never_taken_away() {
     assert_eq!(add(6, None), 0);
     assert_eq!(cluster.state_of(2), (3, 0, 0, vec![3, 1]));
     assert_eq!(cluster.partition(5).replicas.len(), 2);
+}
+
+/// As Kafka answers: what is no increase or no topic does not count, nor names given twice.
+#[test]
+fn too_many_new_partitions_refuse_the_whole_request() {
+    let mut cluster = Cluster::of(&[1]);
+    cluster.create(&[&[1]], &[]);
+    create(&mut cluster, counted("other", 1, 1));
+    let mut add = |topics: &[(&str, i32)]| {
+        let topics = topics.iter().map(|(name, count)| CreatePartitionsTopic {
+            name: (*name).into(),
+            count: *count,
+            assignments: None,
+            ..Default::default()
+        });
+        let request = CreatePartitionsRequest {
+            topics: topics.collect(),
+            validate_only: true,
+            ..Default::default()
+        };
+        let results = cluster.ask(3, request).results.into_iter();
+        results.map(|told| (told.name, told.error_code)).collect::<Vec<_>>()
+    };
+    let told = |all: &[(&str, i16)]| {
+        all.iter().map(|(name, code)| ((*name).to_owned(), *code)).collect::<Vec<_>>()
+    };
+    assert_eq!(add(&[(TOPIC, 10_001)]), told(&[(TOPIC, 0)]));
+    assert_eq!(add(&[(TOPIC, 10_002), ("other", 0)]), told(&[(TOPIC, 44), ("other", 44)]));
+    assert_eq!(add(&[(TOPIC, i32::MAX), ("nope", 2)]), told(&[(TOPIC, 44), ("nope", 44)]));
+    assert_eq!(add(&[("nope", 20_000)]), told(&[("nope", 3)]));
+    let twice = [(TOPIC, 20_000), (TOPIC, 2), ("other", 3)];
+    assert_eq!(add(&twice), told(&[("other", 0), (TOPIC, 42)]));
 }

@@ -1,0 +1,388 @@
+//! AlterConfigs (version 0 on) and IncrementalAlterConfigs (KIP-339): what only this broker can judge is
+//! judged here, the rest by the controller.
+//!
+//! | resource | judged here |
+//! |---|---|
+//! | a logger | refused: log levels belong to one process, and this one fixes them at its start (`RUST_LOG`) |
+//! | a broker by id | only its own: another broker's configs are to be sent to that one |
+//! | a broker by id, or all | how far the number of a pool's threads moves from what is in force here |
+//!
+//! Answers keep the request's order. Everything is INVALID_REQUEST, as with Kafka.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use controller::ConfigResourceType;
+use controller::config::{ConfigCatalogue, THREAD_COUNTS, check_thread_count};
+use protocol::messages::alter_configs_response::AlterConfigsResourceResponse as AlterResult;
+use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse as IncrementalResult;
+use protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+};
+use protocol::{ErrorCode, ResponseBody};
+use storage::Disk;
+
+use super::describe_configs::broker_value;
+use super::forward::to_controller;
+use crate::core::{BrokerCore, CallContext, Outcome, Responder};
+
+const LOGGERS_REFUSED: &str =
+    "this broker's log levels are set at its start and cannot be changed by a request";
+/// Kafka's numbers of the steps: set, delete, append, subtract.
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const LAST_OPERATION: i8 = 3;
+
+/// What a request wants of one resource.
+struct Wanted<'a> {
+    kind: i8,
+    name: &'a str,
+    steps: Vec<Step<'a>>,
+}
+
+struct Step<'a> {
+    key: &'a str,
+    operation: i8,
+    value: Option<&'a str>,
+}
+
+pub(super) fn handle<D: Disk>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    mut request: AlterConfigsRequest,
+    reply: Responder,
+) {
+    let wanted = request.resources.iter().map(|resource| Wanted {
+        kind: resource.resource_type,
+        name: &resource.resource_name,
+        steps: resource
+            .configs
+            .iter()
+            .map(|config| Step {
+                key: &config.name,
+                operation: SET,
+                value: config.value.as_deref(),
+            })
+            .collect(),
+    });
+    let refusals = judge(core, &wanted.collect::<Vec<_>>());
+    let places: Vec<Option<AlterResult>> = refusals
+        .into_iter()
+        .zip(&request.resources)
+        .map(|(refusal, resource)| {
+            refusal.map(|message| AlterResult {
+                error_code: ErrorCode::InvalidRequest.code(),
+                error_message: Some(message),
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name.clone(),
+                ..AlterResult::default()
+            })
+        })
+        .collect();
+    let mut place = places.iter();
+    request.resources.retain(|_| place.next().is_some_and(Option::is_none));
+    if request.resources.is_empty() && !places.is_empty() {
+        let responses = places.into_iter().flatten().collect();
+        let response = AlterConfigsResponse { responses, ..AlterConfigsResponse::default() };
+        return super::answer(reply, response);
+    }
+    let merged: Responder = Box::new(move |outcome| {
+        reply(match outcome {
+            Outcome::Answer(ResponseBody::AlterConfigs(mut response)) => {
+                response.responses = merge(places, response.responses);
+                Outcome::Answer(response.into())
+            }
+            other => other,
+        });
+    });
+    to_controller(core, context.api_version, request.into(), merged);
+}
+
+pub(super) fn handle_incremental<D: Disk>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    mut request: IncrementalAlterConfigsRequest,
+    reply: Responder,
+) {
+    let wanted = request.resources.iter().map(|resource| Wanted {
+        kind: resource.resource_type,
+        name: &resource.resource_name,
+        steps: resource
+            .configs
+            .iter()
+            .map(|config| Step {
+                key: &config.name,
+                operation: config.config_operation,
+                value: config.value.as_deref(),
+            })
+            .collect(),
+    });
+    let refusals = judge(core, &wanted.collect::<Vec<_>>());
+    let places: Vec<Option<IncrementalResult>> = refusals
+        .into_iter()
+        .zip(&request.resources)
+        .map(|(refusal, resource)| {
+            refusal.map(|message| IncrementalResult {
+                error_code: ErrorCode::InvalidRequest.code(),
+                error_message: Some(message),
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name.clone(),
+                ..IncrementalResult::default()
+            })
+        })
+        .collect();
+    let mut place = places.iter();
+    request.resources.retain(|_| place.next().is_some_and(Option::is_none));
+    if request.resources.is_empty() && !places.is_empty() {
+        let responses = places.into_iter().flatten().collect();
+        let response = IncrementalAlterConfigsResponse {
+            responses,
+            ..IncrementalAlterConfigsResponse::default()
+        };
+        return super::answer(reply, response);
+    }
+    let merged: Responder = Box::new(move |outcome| {
+        reply(match outcome {
+            Outcome::Answer(ResponseBody::IncrementalAlterConfigs(mut response)) => {
+                response.responses = merge(places, response.responses);
+                Outcome::Answer(response.into())
+            }
+            other => other,
+        });
+    });
+    to_controller(core, context.api_version, request.into(), merged);
+}
+
+/// Why each resource is refused here; `None` for those that are the controller's to judge.
+fn judge<D: Disk>(core: &BrokerCore<D>, wanted: &[Wanted<'_>]) -> Vec<Option<String>> {
+    let mut seen = BTreeSet::new();
+    let keys = wanted.iter().map(|resource| (resource.kind, resource.name));
+    let repeated: BTreeSet<(i8, &str)> = keys.filter(|key| !seen.insert(*key)).collect();
+    let judged = wanted.iter().map(|resource| {
+        if repeated.contains(&(resource.kind, resource.name)) {
+            return None;
+        }
+        match ConfigResourceType::from_code(resource.kind) {
+            Some(ConfigResourceType::BrokerLogger) => Some(LOGGERS_REFUSED.to_owned()),
+            Some(ConfigResourceType::Broker) => judge_broker(core, resource).err(),
+            _ => None,
+        }
+    });
+    judged.collect()
+}
+
+fn judge_broker<D: Disk>(core: &BrokerCore<D>, resource: &Wanted<'_>) -> Result<(), String> {
+    let keys: BTreeSet<&str> = resource.steps.iter().map(|step| step.key).collect();
+    let lacks_value = |step: &Step<'_>| step.operation != DELETE && step.value.is_none();
+    if keys.len() < resource.steps.len() || resource.steps.iter().any(lacks_value) {
+        // Nonsense of any resource, which the controller refuses.
+        return Ok(());
+    }
+    if !resource.name.is_empty() {
+        let id: i32 = resource
+            .name
+            .parse()
+            .map_err(|_| format!("Node id must be an integer, but it is: {}", resource.name))?;
+        let own = core.node.get();
+        if id != own {
+            return Err(format!("Unexpected broker id, expected {own}, but received {id}"));
+        }
+    }
+    for step in &resource.steps {
+        if !(SET..=LAST_OPERATION).contains(&step.operation) {
+            return Err(format!("Unknown operations type {}", step.operation));
+        }
+        if let (SET, Some(value)) = (step.operation, step.value) {
+            judge_thread_count(core, step.key, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Values that are no numbers are left to the controller, which knows what the key takes.
+fn judge_thread_count<D: Disk>(core: &BrokerCore<D>, key: &str, value: &str) -> Result<(), String> {
+    if !THREAD_COUNTS.contains(&key) {
+        return Ok(());
+    }
+    let wanted = ConfigCatalogue::broker().get(key).and_then(|def| def.validate(value).ok());
+    let wanted = wanted.and_then(|wanted| wanted.as_i64());
+    let current = broker_value(core, key).and_then(|current| current.trim().parse().ok());
+    match (wanted, current) {
+        (Some(wanted), Some(current)) => {
+            check_thread_count(key, wanted, current).map_err(|error| error.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fills the empty places with what the controller answered, in order.
+fn merge<T>(places: Vec<Option<T>>, answered: Vec<T>) -> Vec<T> {
+    let mut answered = answered.into_iter();
+    let mut merged: Vec<T> =
+        places.into_iter().filter_map(|place| place.or_else(|| answered.next())).collect();
+    merged.extend(answered);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::messages::alter_configs_request::AlterConfigsResource as PlainResource;
+    use protocol::messages::incremental_alter_configs_request::{
+        AlterConfigsResource, AlterableConfig,
+    };
+    use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+    use protocol::{ErrorCode, RequestBody};
+
+    use super::*;
+    use crate::handlers::testing::{TestBroker, answer_of};
+
+    const BROKER: i8 = 4;
+
+    /// One step on a broker's configs: `None` when it is forwarded, else why it is refused.
+    fn refusal(
+        broker: &TestBroker,
+        name: &str,
+        key: &str,
+        operation: i8,
+        value: &str,
+    ) -> Option<String> {
+        let config = AlterableConfig {
+            name: key.to_owned(),
+            config_operation: operation,
+            value: Some(value.to_owned()),
+            ..AlterableConfig::default()
+        };
+        let resource = AlterConfigsResource {
+            resource_type: BROKER,
+            resource_name: name.to_owned(),
+            configs: vec![config],
+            ..AlterConfigsResource::default()
+        };
+        let request = IncrementalAlterConfigsRequest {
+            resources: vec![resource],
+            ..IncrementalAlterConfigsRequest::default()
+        };
+        let inbox = broker.send(1, request);
+        if !broker.calls().is_empty() {
+            return None;
+        }
+        let response = answer_of::<IncrementalAlterConfigsRequest>(&inbox, 1).responses.remove(0);
+        assert_eq!(response.error_code, ErrorCode::InvalidRequest.code());
+        response.error_message
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn only_this_brokers_configs_and_those_of_all_are_taken() {
+        let broker = TestBroker::new();
+        for taken in ["1", "01", "+1", ""] {
+            assert_eq!(refusal(&broker, taken, "log.retention.ms", 0, "9"), None, "{taken:?}");
+        }
+        for (name, why) in [
+            ("2", "Unexpected broker id, expected 1, but received 2"),
+            ("99", "Unexpected broker id, expected 1, but received 99"),
+            ("-1", "Unexpected broker id, expected 1, but received -1"),
+            ("x", "Node id must be an integer, but it is: x"),
+        ] {
+            let refused = refusal(&broker, name, "log.retention.ms", 0, "9");
+            assert_eq!(refused.as_deref(), Some(why));
+        }
+    }
+
+    /// Measured on Kafka 4.4.0: from 8 threads to 4 .. 16, from 3 to 1 .. 6.
+    #[test]
+    fn a_pool_s_threads_may_be_halved_or_doubled_at_once_and_no_more() {
+        let broker = TestBroker::new();
+        let may =
+            |name: &str, key: &str, value: &str| refusal(&broker, name, key, 0, value).is_none();
+        for name in ["", "1"] {
+            for (key, allowed, refused) in [
+                ("num.io.threads", ["4", "16"], ["3", "17"]),
+                ("num.network.threads", ["1", "6"], ["7", "100"]),
+                ("log.cleaner.threads", ["1", "2"], ["0", "3"]),
+                ("background.threads", ["5", "20"], ["4", "21"]),
+            ] {
+                assert!(allowed.iter().all(|value| may(name, key, value)), "{key}");
+                assert!(!refused.iter().any(|value| may(name, key, value)), "{key}");
+            }
+        }
+        // What is no number, or no number of threads, is refused by the controller.
+        assert!(may("1", "num.io.threads", "x") && may("1", "num.io.threads", "0"));
+        broker.set_config(i32::from(BROKER), "1", "num.io.threads", "16");
+        assert_eq!(refusal(&broker, "1", "num.io.threads", 0, "32"), None);
+    }
+
+    #[test]
+    fn a_step_that_does_not_exist_is_refused_for_a_broker() {
+        let broker = TestBroker::new();
+        let refused = refusal(&broker, "1", "log.retention.ms", 7, "9");
+        assert_eq!(refused.as_deref(), Some("Unknown operations type 7"));
+    }
+
+    #[test]
+    fn resources_that_come_twice_are_left_to_the_controller() {
+        let broker = TestBroker::new();
+        let resource = || PlainResource {
+            resource_type: BROKER,
+            resource_name: "99".into(),
+            ..PlainResource::default()
+        };
+        let request = AlterConfigsRequest {
+            resources: vec![resource(), resource()],
+            ..AlterConfigsRequest::default()
+        };
+        let _inbox = broker.send(2, request.clone());
+        assert_eq!(broker.one_call().request, RequestBody::AlterConfigs(request));
+    }
+
+    #[test]
+    fn loggers_are_refused_here_and_the_answers_keep_the_requests_order() {
+        let broker = TestBroker::new();
+        let resource = |resource_type: i8, name: &str| AlterConfigsResource {
+            resource_type,
+            resource_name: name.into(),
+            ..AlterConfigsResource::default()
+        };
+        let request = IncrementalAlterConfigsRequest {
+            resources: vec![resource(2, "a"), resource(8, "1"), resource(2, "b")],
+            ..IncrementalAlterConfigsRequest::default()
+        };
+        let inbox = broker.send(1, request);
+        let call = broker.one_call();
+        let RequestBody::IncrementalAlterConfigs(forwarded) = &call.request else {
+            panic!("not forwarded: {:?}", call.request);
+        };
+        let names: Vec<_> = forwarded.resources.iter().map(|r| r.resource_name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let decided = |name: &str| AlterConfigsResourceResponse {
+            resource_type: 2,
+            resource_name: name.into(),
+            ..AlterConfigsResourceResponse::default()
+        };
+        call.answer(IncrementalAlterConfigsResponse {
+            responses: vec![decided("a"), decided("b")],
+            ..IncrementalAlterConfigsResponse::default()
+        });
+        let response = answer_of::<IncrementalAlterConfigsRequest>(&inbox, 1);
+        let answered: Vec<_> =
+            response.responses.iter().map(|r| (r.resource_name.as_str(), r.error_code)).collect();
+        assert_eq!(answered, [("a", 0), ("1", ErrorCode::InvalidRequest.code()), ("b", 0)]);
+    }
+
+    #[test]
+    fn a_request_about_loggers_alone_asks_nobody() {
+        let broker = TestBroker::new();
+        let request = AlterConfigsRequest {
+            resources: vec![PlainResource {
+                resource_type: 8,
+                resource_name: "1".into(),
+                ..PlainResource::default()
+            }],
+            ..AlterConfigsRequest::default()
+        };
+        let response = broker.ask(2, request);
+        assert_eq!(response.responses[0].error_code, ErrorCode::InvalidRequest.code());
+        assert!(broker.calls().is_empty());
+    }
+}
