@@ -23,7 +23,7 @@ pub fn run(plan: &Plan, quiet: bool) -> Result<()> {
     let mut children = Vec::new();
     for node in &plan.nodes {
         let (properties, log) = write_files(plan, node)?;
-        let child = NodeProcess::start(&binary, &properties, &log)?;
+        let child = NodeProcess::start(&binary, &properties, &log, plan.nodes.len())?;
         children.push((node, child, log));
     }
     {

@@ -17,7 +17,7 @@ use protocol::messages::{
     FetchRequest, ListOffsetsRequest, MetadataRequest, MetadataResponse, ProduceRequest,
 };
 use protocol::records::{BatchBuilder, Batches, ReadBuffer, ReadLimits};
-use protocol::{Offset, Part, Records, Request, RequestBody, Uuid};
+use protocol::{Offset, Records, Request, RequestBody, Uuid};
 
 /// Largest answer this client takes, in bytes.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
@@ -69,12 +69,8 @@ impl Client {
         self.correlation_id += 1;
         let header =
             request_header(request.api_key(), version, self.correlation_id, Some("testkit"));
-        for part in encode_request(header, &request)? {
-            match part {
-                Part::Bytes(bytes) => self.stream.write_all(&bytes)?,
-                Part::File(region) => self.stream.write_all(&region.read()?)?,
-            }
-        }
+        // In one write: a part by itself would be a packet by itself.
+        self.stream.write_all(&protocol::join_parts(encode_request(header, &request)?)?)?;
         Ok(self.correlation_id)
     }
 

@@ -31,6 +31,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct ClusterBuilder {
     brokers: i32,
     settings: Vec<(String, String)>,
+    node_settings: Vec<(NodeId, String, String)>,
     binary: Option<PathBuf>,
     patience: Duration,
 }
@@ -57,6 +58,13 @@ impl ClusterBuilder {
     #[must_use]
     pub fn set(mut self, key: &str, value: impl ToString) -> Self {
         self.settings.push((key.into(), value.to_string()));
+        self
+    }
+
+    /// Sets a config key on one node; stronger than what all are told.
+    #[must_use]
+    pub fn set_on(mut self, node: NodeId, key: &str, value: impl ToString) -> Self {
+        self.node_settings.push((node, key.into(), value.to_string()));
         self
     }
 
@@ -88,7 +96,10 @@ impl ClusterBuilder {
             patience: self.patience,
         };
         for (node, controller) in (1..).zip(controllers) {
-            cluster.write_properties(node, *controller, controllers, &self.settings)?;
+            let own = self.node_settings.iter().filter(|(of, ..)| *of == node);
+            let own = own.map(|(_, key, value)| (key.clone(), value.clone()));
+            let settings: Vec<_> = self.settings.iter().cloned().chain(own).collect();
+            cluster.write_properties(node, *controller, controllers, &settings)?;
         }
         for node in 1..=self.brokers {
             cluster.start(node)?;
@@ -104,6 +115,7 @@ impl Cluster {
         ClusterBuilder {
             brokers: 3,
             settings: Vec::new(),
+            node_settings: Vec::new(),
             binary: None,
             patience: DEFAULT_PATIENCE,
         }
@@ -185,7 +197,8 @@ impl Cluster {
     pub fn start(&mut self, node: NodeId) -> Result<()> {
         ensure!(!self.running.contains_key(&node), "node {node} runs already");
         let log = self.node_folder(node).join("output");
-        let process = NodeProcess::start(&self.binary, &self.properties(node), &log)?;
+        let nodes = self.ports.len();
+        let process = NodeProcess::start(&self.binary, &self.properties(node), &log, nodes)?;
         self.running.insert(node, process);
         Ok(())
     }

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+/// The variable by which the runtime learns how many threads to work with.
+const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+
 /// A running node. Dropping it kills the process.
 #[derive(Debug)]
 pub struct NodeProcess {
@@ -17,14 +20,25 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Runs `binary serve properties`, with everything it prints added to `log`.
-    pub fn start(binary: &Path, properties: &Path, log: &Path) -> Result<NodeProcess> {
+    /// Runs `binary serve properties`, with everything it prints added to `log`. It is one of `nodes`
+    /// on this machine, which share its cores: more threads would only hand work to each other. The
+    /// environment's `TOKIO_WORKER_THREADS` is stronger.
+    pub fn start(
+        binary: &Path,
+        properties: &Path,
+        log: &Path,
+        nodes: usize,
+    ) -> Result<NodeProcess> {
         let output = File::options()
             .create(true)
             .append(true)
             .open(log)
             .with_context(|| format!("cannot open {}", log.display()))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = std::env::var_os(WORKER_THREADS)
+            .unwrap_or_else(|| cores.div_ceil(nodes.max(1)).to_string().into());
         let child = Command::new(binary)
+            .env(WORKER_THREADS, threads)
             .arg("serve")
             .arg(properties)
             .stdin(Stdio::null())
