@@ -264,8 +264,11 @@ pub struct CleanShutdown {
 /// Reads the marker of a clean stop; `None` when there was none. A marker without a readable
 /// broker epoch still proves a clean stop.
 pub fn read_clean_shutdown<D: Disk>(disk: &D, dir: &Path) -> Result<Option<CleanShutdown>> {
-    let Some(text) = read_text(disk, &dir.join(CLEAN_SHUTDOWN))? else {
-        return Ok(None);
+    let text = match read_text(disk, &dir.join(CLEAN_SHUTDOWN)) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
+        Err(LogError::CorruptFile { .. }) => String::new(),
+        Err(error) => return Err(error),
     };
     let broker_epoch = text
         .split_once("\"brokerEpoch\":")

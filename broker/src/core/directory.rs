@@ -39,6 +39,12 @@ impl Directory {
         self.image.broker(broker).filter(|broker| !broker.fenced)
     }
 
+    /// Whether a replica is of no use to those who come through `listener`: its broker is not alive, has
+    /// no such listener, or the replica's log directory failed (C08).
+    pub fn is_offline(&self, replica: NodeId, image: &PartitionImage, listener: &str) -> bool {
+        self.endpoint(replica, listener).is_none() || !self.image.has_online_replica(replica, image)
+    }
+
     /// A partition as the rules take it.
     pub fn registration(&self, topic: TopicId, partition: i32) -> Option<PartitionRegistration> {
         self.image.partition(topic, partition).map(|image| registration(image))

@@ -74,8 +74,11 @@ pub struct LifecycleConfig {
     pub listeners: Vec<AdvertisedListener>,
     /// `broker.rack`.
     pub rack: Option<String>,
-    /// The ids of its log directories.
+    /// The ids of its log directories that worked at the start.
     pub log_dirs: Vec<Uuid>,
+    /// `log.dir.failure.timeout.ms`: a failed directory that no controller hears of for so long ends the
+    /// broker, since its leaders there would answer nobody.
+    pub dir_failure_timeout: Duration,
     /// `broker.heartbeat.interval.ms`.
     pub heartbeat_interval: Duration,
     /// `broker.session.timeout.ms`: a call that takes longer is given up.
@@ -95,6 +98,10 @@ struct Life {
     /// Everything up to here is applied.
     metadata_offset: Offset,
     offline_dirs: Vec<Uuid>,
+    /// The directories told in the request under way.
+    telling_dirs: Vec<Uuid>,
+    /// Since when the controller lacks a failed directory.
+    untold_since: Option<Instant>,
 }
 
 /// The lifecycle of one broker.
@@ -116,6 +123,8 @@ impl BrokerLifecycle {
             unanswered_since: None,
             metadata_offset: Offset::NONE,
             offline_dirs: Vec::new(),
+            telling_dirs: Vec::new(),
+            untold_since: None,
         };
         Arc::new(Self { config, host, life: Mutex::new(life) })
     }
@@ -161,10 +170,17 @@ impl BrokerLifecycle {
         let mut life = self.life.lock();
         if life.offline_dirs != dirs {
             life.offline_dirs = dirs;
+            life.untold_since.get_or_insert(now);
             life.next_call = now;
             drop(life);
             (self.host.wake_by)(now);
         }
+    }
+
+    /// Whether a failed log directory could not be told to any controller in time (C08).
+    pub fn is_dir_failure_untold(&self, now: Instant) -> bool {
+        let since = self.life.lock().untold_since;
+        since.is_some_and(|since| now.since(since) >= self.config.dir_failure_timeout)
     }
 
     /// Begins the controlled shutdown (C03). A broker that never registered may go at once.
@@ -193,6 +209,7 @@ impl BrokerLifecycle {
                 return Some(life.next_call);
             }
             life.in_flight = true;
+            life.telling_dirs = life.offline_dirs.clone();
             let timeout = match life.state {
                 LifecycleState::Stopping => STOPPING_CALL_TIMEOUT,
                 _ => self.config.session_timeout / 2,
@@ -213,7 +230,7 @@ impl BrokerLifecycle {
 
     fn request(&self, life: &Life) -> RequestBody {
         if life.state == LifecycleState::Registering {
-            return RequestBody::BrokerRegistration(self.registration());
+            return RequestBody::BrokerRegistration(self.registration(&life.offline_dirs));
         }
         RequestBody::BrokerHeartbeat(BrokerHeartbeatRequest {
             broker_id: self.config.node.get(),
@@ -226,7 +243,7 @@ impl BrokerLifecycle {
         })
     }
 
-    fn registration(&self) -> BrokerRegistrationRequest {
+    fn registration(&self, failed_dirs: &[Uuid]) -> BrokerRegistrationRequest {
         let listeners = self.config.listeners.iter().map(|listener| Listener {
             name: listener.name.clone(),
             host: listener.host.clone(),
@@ -240,6 +257,7 @@ impl BrokerLifecycle {
             max_supported_version: feature.max_level,
             ..Feature::default()
         });
+        let log_dirs = self.config.log_dirs.iter().filter(|dir| !failed_dirs.contains(dir));
         BrokerRegistrationRequest {
             broker_id: self.config.node.get(),
             cluster_id: self.config.cluster_id.clone(),
@@ -247,7 +265,7 @@ impl BrokerLifecycle {
             listeners: listeners.collect(),
             features: features.collect(),
             rack: self.config.rack.clone(),
-            log_dirs: self.config.log_dirs.clone(),
+            log_dirs: log_dirs.copied().collect(),
             previous_broker_epoch: self.config.previous_broker_epoch.get(),
             ..BrokerRegistrationRequest::default()
         }
@@ -303,7 +321,7 @@ impl BrokerLifecycle {
     ) -> Instant {
         let error = ErrorCode::from_code(response.error_code);
         match error {
-            ErrorCode::None => {}
+            ErrorCode::None => life.note_dirs_told(),
             ErrorCode::StaleBrokerEpoch | ErrorCode::BrokerIdNotRegistered
                 if life.state != LifecycleState::Stopping =>
             {
@@ -337,6 +355,13 @@ impl BrokerLifecycle {
 }
 
 impl Life {
+    /// The controller has heard of the directories that the heartbeat named.
+    fn note_dirs_told(&mut self) {
+        if self.telling_dirs == self.offline_dirs {
+            self.untold_since = None;
+        }
+    }
+
     /// Counts how long a stopping broker has been left alone.
     fn note_answered(&mut self, answered: bool, now: Instant) {
         if self.state != LifecycleState::Stopping {

@@ -168,7 +168,8 @@ fn describe(
 ) -> DescribeTopicPartitionsResponsePartition {
     let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect::<Vec<i32>>();
     let is_reachable = |node: NodeId| directory.endpoint(node, listener).is_some();
-    let offline = image.replicas.iter().copied().filter(|replica| !is_reachable(*replica));
+    let is_offline = |replica: &NodeId| directory.is_offline(*replica, image, listener);
+    let offline = image.replicas.iter().copied().filter(is_offline);
     DescribeTopicPartitionsResponsePartition {
         partition_index: index,
         leader_id: if is_reachable(image.leader) { image.leader.get() } else { -1 },

@@ -163,7 +163,7 @@ fn partition(
         .replicas
         .iter()
         .copied()
-        .filter(|replica| directory.endpoint(*replica, listener).is_none())
+        .filter(|replica| directory.is_offline(*replica, image, listener))
         .collect();
     let leader_alive = image.has_leader() && directory.alive(image.leader).is_some();
     let error = if !leader_alive {

@@ -27,7 +27,7 @@ use crate::core::host::{
     CallError, Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, Host,
 };
 use crate::core::lifecycle::{BrokerLifecycle, LifecycleConfig};
-use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig};
+use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
 use crate::core::settings::StaticConfigs;
 use crate::core::{BrokerCore, CallContext, ClientGone, HandlerConfig, Outcome};
 
@@ -169,7 +169,7 @@ impl TestBroker {
                     topic_id: Some(topic_id.into()),
                     partition: index,
                     replicas: replicas.to_vec(),
-                    directories: replicas.iter().map(|_| Uuid::ZERO.into()).collect(),
+                    directories: replicas.iter().map(|_| Uuid([9; 16]).into()).collect(),
                     isr: replicas.to_vec(),
                     leader: *leader,
                     leader_epoch: 5,
@@ -332,13 +332,9 @@ fn open_replicas(
         fetch_session_slots: 100,
         seed: 1,
     };
-    let open = OpenReplicas {
-        disk: &RealDisk,
-        dirs: &[dir],
-        identity: Identity { cluster_id: "test-cluster".into(), node_id: NodeId(1) },
-        new_directory_ids: &[Uuid([9; 16])],
-        recovery_threads: 1,
-    };
+    let identity = Identity { cluster_id: "test-cluster".into(), node_id: NodeId(1) };
+    let dirs = open_dirs(&RealDisk, &[dir], &identity, || Uuid([9; 16])).unwrap();
+    let open = OpenReplicas { disk: &RealDisk, dirs, recovery_threads: 1 };
     ReplicaManager::open(open, config, host).unwrap()
 }
 
@@ -364,6 +360,7 @@ fn lifecycle_config() -> LifecycleConfig {
         listeners: Vec::new(),
         rack: None,
         log_dirs: Vec::new(),
+        dir_failure_timeout: Duration::from_secs(30),
         heartbeat_interval: Duration::from_secs(2),
         session_timeout: Duration::from_secs(9),
         previous_broker_epoch: BrokerEpoch::NONE,

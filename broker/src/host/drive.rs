@@ -1,5 +1,6 @@
 //! Time and committed metadata into the core: two tasks that wait, and call.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,22 +11,46 @@ use storage::Disk;
 use tokio::sync::watch;
 
 use super::links::WakeUp;
+use super::node::DirsFailure;
 use crate::core::BrokerCore;
 
-/// Ticks the core whenever it wants to be, until `stopped` says so. Tells `dirs_failed` when no log
-/// directory works any more.
+/// Looks after the log directories (C08).
+pub(super) struct DirWatch {
+    /// Where the node's controller keeps the metadata, if it has one.
+    pub(super) metadata_dir: Option<PathBuf>,
+    /// Told when the broker cannot go on.
+    pub(super) failed: watch::Sender<Option<DirsFailure>>,
+}
+
+impl DirWatch {
+    fn look<D: Disk>(&self, core: &BrokerCore<D>) {
+        let replicas = &core.replicas;
+        let failed = self.metadata_dir.as_ref().filter(|dir| replicas.has_dir_failed(dir));
+        let failure = if replicas.have_all_dirs_failed() {
+            DirsFailure::All
+        } else if let Some(dir) = failed {
+            DirsFailure::Metadata(dir.clone())
+        } else if core.lifecycle.is_dir_failure_untold(core.host.clock.now().monotonic) {
+            DirsFailure::Untold
+        } else {
+            return;
+        };
+        self.failed
+            .send_if_modified(|told| told.is_none().then(|| *told = Some(failure)).is_some());
+    }
+}
+
+/// Ticks the core whenever it wants to be, until `stopped` says so.
 pub(super) async fn tick<D: Disk>(
     core: Arc<BrokerCore<D>>,
     wake_up: Arc<WakeUp>,
     mut stopped: watch::Receiver<bool>,
-    dirs_failed: watch::Sender<bool>,
+    dirs: DirWatch,
 ) {
     while !*stopped.borrow() {
         wake_up.begin();
         let next = wake_up.end(core.on_tick());
-        if core.replicas.have_all_dirs_failed() {
-            dirs_failed.send_replace(true);
-        }
+        dirs.look(&core);
         let now = core.host.clock.now().monotonic;
         // Rounded up, so that a timer of whole milliseconds does not fire before the deadline.
         let pause = next.since(now) + Duration::from_micros(500);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ use super::service::CoreService;
 use crate::config::BrokerConfig;
 use crate::core::host::Host;
 use crate::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
-use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, StartupError};
+use crate::core::replicas::{
+    DirToLoad, OpenReplicas, ReplicaManager, ReplicaManagerConfig, StartupError, open_dirs,
+};
 use crate::core::{BrokerCore, HandlerConfig};
 use crate::network::{BoundListeners, ListenError, NetworkServer};
 
@@ -97,15 +100,31 @@ pub enum NodeFailure {
     /// The controller failed.
     #[error(transparent)]
     Controller(#[from] HostError),
-    /// The broker's log directories all failed.
+    /// The broker cannot go on without a log directory.
+    #[error(transparent)]
+    Dirs(#[from] DirsFailure),
+}
+
+/// Why a broker cannot go on after its log directories failed (C08).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirsFailure {
+    /// All of them failed.
     #[error("no log directory works any more")]
-    LogDirs,
+    All,
+    /// The one that failed holds the metadata of the node's controller too.
+    #[error("log directory {} failed, which holds the cluster's metadata", .0.display())]
+    Metadata(PathBuf),
+    /// No controller could be told for `log.dir.failure.timeout.ms`.
+    #[error("a log directory failed and no controller could be told of it in time")]
+    Untold,
 }
 
 /// A running node.
 pub struct Node {
     broker: Option<RunningBroker>,
     controller: Option<ControllerHost>,
+    /// Held for their locks.
+    _locked: Vec<LogDir<RealDisk>>,
 }
 
 struct RunningBroker {
@@ -113,7 +132,7 @@ struct RunningBroker {
     addresses: BTreeMap<String, SocketAddr>,
     server: JoinHandle<NetworkServer>,
     applied: watch::Receiver<Offset>,
-    dirs_failed: watch::Receiver<bool>,
+    dirs_failed: watch::Receiver<Option<DirsFailure>>,
     stop_ticks: watch::Sender<bool>,
     ticks: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -148,18 +167,18 @@ impl Node {
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
         let clock = MonotonicClock::start();
-        claim_dirs(&config, &options.cluster_id)?;
+        let HeldDirs { logs, locked } = hold_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
             Some(start_controller(&config, &options.cluster_id, clock).await?)
         } else {
             None
         };
         let broker = if config.roles.broker {
-            Some(RunningBroker::start(&config, &options, clock).await?)
+            Some(RunningBroker::start(&config, &options, clock, logs).await?)
         } else {
             None
         };
-        Ok(Node { broker, controller })
+        Ok(Node { broker, controller, _locked: locked })
     }
 
     /// The broker's core, if the node is a broker.
@@ -178,25 +197,24 @@ impl Node {
     }
 
     /// Waits until the node can go on no longer: its controller fails, which it only does on a final
-    /// error, or the broker has no log directory left (C08).
+    /// error, or the broker lacks the log directories to go on (C08).
     pub async fn failed(&mut self) -> NodeFailure {
+        let broker = &mut self.broker;
         let dirs_failed = async {
-            if let Some(broker) = &mut self.broker
-                && broker.dirs_failed.wait_for(|failed| *failed).await.is_ok()
+            if let Some(broker) = broker
+                && let Ok(failure) = broker.dirs_failed.wait_for(Option::is_some).await
+                && let Some(failure) = failure.clone()
             {
-                return;
+                return NodeFailure::from(failure);
             }
             std::future::pending().await
         };
         match &mut self.controller {
             Some(controller) => tokio::select! {
                 error = controller.wait_for_failure() => error.into(),
-                () = dirs_failed => NodeFailure::LogDirs,
+                failure = dirs_failed => failure,
             },
-            None => {
-                dirs_failed.await;
-                NodeFailure::LogDirs
-            }
+            None => dirs_failed.await,
         }
     }
 
@@ -219,18 +237,42 @@ impl Node {
     }
 }
 
+/// The directories that a node holds, locked from before anything is written to them until it ends.
+struct HeldDirs {
+    /// `log.dirs`, in order; none when the node is no broker.
+    logs: Vec<DirToLoad<RealDisk>>,
+    /// Those that only have to stay locked.
+    locked: Vec<LogDir<RealDisk>>,
+}
+
 /// Makes every directory this node's own, or learns that it is somebody else's, before anything is
-/// written to any of them: an empty one is formatted.
-fn claim_dirs(config: &BrokerConfig, cluster_id: &str) -> Result<(), StartError> {
+/// written to any of them: an empty one is formatted. The directory with the metadata must work, the
+/// others may be out of use.
+fn hold_dirs(config: &BrokerConfig, cluster_id: &str) -> Result<HeldDirs, StartError> {
     let identity = Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id };
-    let mut dirs = config.log.dirs.clone();
-    if !dirs.contains(&config.log.metadata_dir) {
-        dirs.push(config.log.metadata_dir.clone());
+    let metadata = &config.log.metadata_dir;
+    let logs = open_dirs(&RealDisk, &config.log.dirs, &identity, new_uuid);
+    let logs = logs.map_err(StartupError::from)?;
+    let mut held = HeldDirs { logs, locked: Vec::new() };
+    if config.roles.controller {
+        match held.logs.iter().position(|dir| dir.path == *metadata) {
+            Some(at) if held.logs[at].opened.is_ok() => {}
+            Some(at) => {
+                let failed = held.logs.swap_remove(at);
+                if let Err(error) = failed.opened {
+                    return Err(StartupError::Dir(error.into()).into());
+                }
+            }
+            None => {
+                let dir = LogDir::open(&RealDisk, metadata, &identity, new_uuid());
+                held.locked.push(dir.map_err(StartupError::from)?);
+            }
+        }
     }
-    for dir in dirs {
-        LogDir::open(&RealDisk, &dir, &identity, new_uuid()).map_err(StartupError::from)?;
+    if !config.roles.broker {
+        held.locked.extend(held.logs.drain(..).filter_map(|dir| dir.opened.ok()));
     }
-    Ok(())
+    Ok(held)
 }
 
 fn new_uuid() -> Uuid {
@@ -310,6 +352,7 @@ impl RunningBroker {
         config: &BrokerConfig,
         options: &NodeOptions,
         clock: MonotonicClock,
+        dirs: Vec<DirToLoad<RealDisk>>,
     ) -> Result<Self, StartError> {
         let listeners =
             BoundListeners::bind(&config.listener_addresses(), config.network.clone()).await?;
@@ -326,7 +369,7 @@ impl RunningBroker {
             wake_by: Arc::new(move |at| wake.by(at)),
         };
         let advertised = advertised(config, &listeners)?;
-        let core = open_core(config, &options.cluster_id, host, advertised)?;
+        let core = open_core(config, &options.cluster_id, host, advertised, dirs)?;
         let names = config.listener_addresses().into_iter().map(|address| address.name);
         let addresses = names
             .filter_map(|name| listeners.address(&name).map(|address| (name, address)))
@@ -334,8 +377,10 @@ impl RunningBroker {
         let server = tokio::spawn(serve_once_caught_up(core.clone(), listeners));
         let (applied_sender, applied) = watch::channel(Offset::NONE);
         let (stop_ticks, ticks_stopped) = watch::channel(false);
-        let (dirs_sender, dirs_failed) = watch::channel(false);
-        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped, dirs_sender));
+        let (dirs_sender, dirs_failed) = watch::channel(None);
+        let metadata_dir = config.roles.controller.then(|| config.log.metadata_dir.clone());
+        let dirs = drive::DirWatch { metadata_dir, failed: dirs_sender };
+        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped, dirs));
         let tasks = vec![
             tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config), changes)),
             tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),
@@ -414,16 +459,14 @@ fn open_core(
     cluster_id: &str,
     host: Host,
     listeners: Vec<AdvertisedListener>,
+    dirs: Vec<DirToLoad<RealDisk>>,
 ) -> Result<Arc<BrokerCore<RealDisk>>, StartError> {
-    let new_directory_ids: Vec<Uuid> = config.log.dirs.iter().map(|_| new_uuid()).collect();
     let incarnation = new_uuid();
     let previous_broker_epoch = previous_epoch(config);
     let replicas = ReplicaManager::open(
         OpenReplicas {
             disk: &RealDisk,
-            dirs: &config.log.dirs,
-            identity: Identity { cluster_id: cluster_id.to_owned(), node_id: config.node_id },
-            new_directory_ids: &new_directory_ids,
+            dirs,
             recovery_threads: config.log.recovery_threads_per_dir,
         },
         replica_manager_config(config),
@@ -436,7 +479,8 @@ fn open_core(
             incarnation,
             listeners,
             rack: config.rack.clone(),
-            log_dirs: replicas.dir_ids(),
+            log_dirs: replicas.online_dirs(),
+            dir_failure_timeout: config.log.dir_failure_timeout,
             heartbeat_interval: config.liveness.heartbeat_interval,
             session_timeout: config.liveness.session_timeout,
             previous_broker_epoch,

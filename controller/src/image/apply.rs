@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use protocol::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, ProducerId, TopicId};
+use protocol::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, ProducerId, TopicId, Uuid};
 
 use super::{BrokerImage, ClusterImage, ImageDelta, PartitionImage, TopicImage};
 use crate::config::{ConfigResource, ConfigResourceType};
@@ -170,6 +170,9 @@ impl ClusterImage {
         changed.fenced = change.fenced.unwrap_or(changed.fenced);
         changed.in_controlled_shutdown =
             change.in_controlled_shutdown.unwrap_or(changed.in_controlled_shutdown);
+        if let Some(log_dirs) = &change.log_dirs {
+            changed.log_dirs = log_dirs.ids.iter().copied().map(Uuid::from).collect();
+        }
         Arc::make_mut(&mut self.brokers).insert(id, broker);
         delta.changed_brokers.insert(id);
         Ok(())

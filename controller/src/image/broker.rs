@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use protocol::types::{BrokerEpoch, NodeId, Uuid};
 
+use super::directory_id;
 use crate::records::{self, Endpoint, FeatureRange, RegisterBroker, uuid_of};
 
 /// Where a broker listens under one listener name.
@@ -47,7 +48,7 @@ pub struct BrokerImage {
     pub fenced: bool,
     /// Whether it is on its way out; may neither lead nor join an ISR.
     pub in_controlled_shutdown: bool,
-    /// The ids of its log directories.
+    /// The ids of its log directories that work.
     pub log_dirs: Vec<Uuid>,
     /// What it supports.
     pub features: Vec<SupportedFeature>,
@@ -57,6 +58,11 @@ impl BrokerImage {
     /// Whether it may lead partitions and be in ISRs (I11, H10).
     pub fn is_active(&self) -> bool {
         !self.fenced && !self.in_controlled_shutdown
+    }
+
+    /// Whether a replica assigned to this directory may be used (KIP-858).
+    pub fn has_online_dir(&self, directory: Uuid) -> bool {
+        directory_id::is_online(directory, &self.log_dirs)
     }
 
     /// Its endpoint under a listener name.

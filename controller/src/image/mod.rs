@@ -8,6 +8,7 @@
 mod apply;
 mod broker;
 mod delta;
+pub mod directory_id;
 mod snapshot;
 mod topic;
 
@@ -89,6 +90,19 @@ impl ClusterImage {
     /// Whether `id` is registered, not fenced and not shutting down.
     pub fn is_active(&self, id: NodeId) -> bool {
         self.broker(id).is_some_and(|broker| broker.is_active())
+    }
+
+    /// Whether `node` could lead `partition` or be in its ISR as far as broker and disk go: it is active
+    /// and the replica's log directory works (I11, C08).
+    pub fn may_lead(&self, node: NodeId, partition: &PartitionImage) -> bool {
+        self.is_active(node) && self.has_online_replica(node, partition)
+    }
+
+    /// Whether the log directory of the replica on `node` works, whatever the broker's state; false
+    /// when no such broker is registered.
+    pub fn has_online_replica(&self, node: NodeId, partition: &PartitionImage) -> bool {
+        let directory = partition.directory_of(node);
+        self.broker(node).is_some_and(|broker| broker.has_online_dir(directory))
     }
 
     /// All topics, by id.

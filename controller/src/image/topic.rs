@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use protocol::types::{LeaderEpoch, NodeId, PartitionEpoch, TopicId, Uuid};
 
+use super::directory_id;
 use crate::records::{self, Partition, PartitionChange, typed_nodes};
 
 /// Whether the leader still has to bring the partition together after an unclean election (C05).
@@ -43,7 +44,7 @@ impl LeaderRecoveryState {
 pub struct PartitionImage {
     /// Its replicas; the first is the preferred leader.
     pub replicas: Vec<NodeId>,
-    /// The log directory of each replica, in the order of `replicas`; zero where unassigned.
+    /// The log directory of each replica, in the order of `replicas`, or one of [`directory_id`]'s.
     pub directories: Vec<Uuid>,
     /// The replicas that hold everything committed.
     pub isr: Vec<NodeId>,
@@ -82,10 +83,12 @@ impl PartitionImage {
         !self.adding_replicas.is_empty() || !self.removing_replicas.is_empty()
     }
 
-    /// The log directory assigned to the replica on `node`; zero when unassigned or no replica.
+    /// The log directory assigned to the replica on `node`; [`directory_id::MIGRATING`] where none is
+    /// recorded, and without such a replica.
     pub fn directory_of(&self, node: NodeId) -> Uuid {
         let position = self.replicas.iter().position(|replica| *replica == node);
-        position.and_then(|at| self.directories.get(at).copied()).unwrap_or(Uuid::ZERO)
+        let assigned = position.and_then(|at| self.directories.get(at).copied());
+        assigned.unwrap_or(directory_id::MIGRATING)
     }
 
     pub(super) fn from_record(record: &Partition) -> Self {

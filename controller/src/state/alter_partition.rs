@@ -121,15 +121,18 @@ impl ControllerState {
         {
             return Err(ErrorCode::InvalidRequest);
         }
-        if members.iter().any(|member| !self.is_eligible(*member)) {
+        if members.iter().any(|member| !self.is_eligible(partition, *member)) {
             return Err(ErrorCode::IneligibleReplica);
         }
         Ok(recovery)
     }
 
-    fn is_eligible(&self, (id, epoch): Member) -> bool {
-        self.image.broker(id).is_some_and(|broker| {
-            broker.is_active() && (epoch == BrokerEpoch::NONE || epoch == broker.epoch)
-        })
+    fn is_eligible(&self, partition: &PartitionImage, (id, epoch): Member) -> bool {
+        // A replica whose directory failed since the leader judged it is no more use than a fenced
+        // broker's (C08).
+        let may_lead = self.image.may_lead(id, partition);
+        self.image
+            .broker(id)
+            .is_some_and(|broker| may_lead && (epoch == BrokerEpoch::NONE || epoch == broker.epoch))
     }
 }

@@ -1,5 +1,5 @@
 //! The life of a broker: registration (C02), heartbeats, fencing and unfencing (C01), controlled
-//! shutdown (C03), unregistration. Keeps I11: a broker leaves every ISR that has another member in
+//! shutdown (C03), unregistration; failed log directories are in [`super::directories`] (C08). Keeps I11: a broker leaves every ISR that has another member in
 //! the batch that fences it or starts its shutdown.
 
 use protocol::ErrorCode;
@@ -7,7 +7,7 @@ use protocol::messages::{
     BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest,
     BrokerRegistrationResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
 };
-use protocol::types::{NodeId, Offset};
+use protocol::types::{NodeId, Offset, Uuid};
 use replication::time::{Instant, Now};
 
 use super::ControllerState;
@@ -49,6 +49,7 @@ impl ControllerState {
         }
         let id = NodeId(request.broker_id);
         self.check_features(request)?;
+        self.check_directories(request)?;
         let existing = self.image.broker(id).cloned();
         let same = existing.as_ref().filter(|old| old.incarnation_id == request.incarnation_id);
         if let Some(old) = &existing
@@ -64,6 +65,8 @@ impl ControllerState {
             record.broker_epoch = old.epoch.get();
             record.fenced = old.fenced;
             record.in_controlled_shutdown = old.in_controlled_shutdown;
+            // What failed in this process's life stays so (C08).
+            record.log_dirs.retain(|dir| old.log_dirs.contains(&Uuid::from(*dir)));
         } else {
             record.broker_epoch = self.next_offset.get();
             record.fenced = true;
@@ -102,8 +105,10 @@ impl ControllerState {
             }
         };
         self.contacts.touch(id, request.broker_epoch.into(), now.monotonic);
+        let mut request = request.clone();
+        request.want_fence |= self.has_no_dir_left(id, &request.offline_log_dirs);
         let current = self.broker_state(id);
-        let next = self.next_broker_state(id, current, request);
+        let next = self.next_broker_state(id, current, &request);
         if next != current {
             match next {
                 BrokerControlState::Unfenced => self.unfence(id),
@@ -111,6 +116,7 @@ impl ControllerState {
                 BrokerControlState::Fenced | BrokerControlState::ShutdownNow => self.fence(id),
             }
         }
+        self.take_dirs_offline(id, &request.offline_log_dirs);
         self.contacts.set_metadata_offset(id, Offset(request.current_metadata_offset));
         if next == BrokerControlState::ShutdownNow {
             // This process is gone; the next one need not wait for a session to end.
@@ -167,7 +173,7 @@ impl ControllerState {
         self.image.partitions().any(|(_, _, partition)| partition.leader == id)
     }
 
-    fn broker_change(&self, id: NodeId) -> BrokerChange {
+    pub(super) fn broker_change(&self, id: NodeId) -> BrokerChange {
         let epoch = self.image.broker(id).map_or(-1, |broker| broker.epoch.get());
         BrokerChange { broker_id: id.get(), broker_epoch: epoch, ..Default::default() }
     }

@@ -14,6 +14,7 @@ mod brokers;
 mod configs;
 mod create_partitions;
 mod delete_topics;
+mod directories;
 mod elections;
 mod features;
 mod heartbeat;
@@ -112,6 +113,7 @@ pub fn is_served(api_key: ApiKey) -> bool {
             | ApiKey::IncrementalAlterConfigs
             | ApiKey::AlterConfigs
             | ApiKey::AllocateProducerIds
+            | ApiKey::AssignReplicasToDirs
             | ApiKey::UpdateFeatures
     )
 }
@@ -174,6 +176,9 @@ impl ControllerState {
             }
             Body::AlterConfigs(request) => self.on_alter_configs(request).into(),
             Body::AllocateProducerIds(request) => self.on_allocate_producer_ids(request).into(),
+            Body::AssignReplicasToDirs(request) => {
+                self.on_assign_replicas_to_dirs(request).into()
+            }
             Body::UpdateFeatures(request) => self.on_update_features(api_version, request).into(),
             _ => ApiVersionsResponse {
                 error_code: ErrorCode::UnsupportedVersion.code(),

@@ -2,8 +2,8 @@
 //! brings it there, or none when nothing changes.
 //!
 //! In order: a reassignment whose target replicas are all in the ISR completes (C07); the leader
-//! stays when it may, else the first replica of the ISR that is active leads (C04); without one an
-//! unclean election takes any active replica, makes it the whole ISR and marks the partition as
+//! stays when it may, else the first replica of the ISR that is active and whose log directory works
+//! (C08) leads (C04); without one an unclean election takes any such replica, makes it the whole ISR and marks the partition as
 //! recovering (C05), where allowed; else nobody leads. The ISR is never recorded empty: the last
 //! member stays in it, fenced, so that it can lead again without loss (C03). The leader epoch grows
 //! with a new leader and when replicas are dropped, not with a plain ISR change or added replicas
@@ -11,7 +11,7 @@
 
 use protocol::types::{NodeId, TopicId, Uuid};
 
-use crate::image::{ClusterImage, LeaderRecoveryState, PartitionImage};
+use crate::image::{ClusterImage, LeaderRecoveryState, PartitionImage, directory_id};
 use crate::records::{Id, IdList, NodeList, PartitionChange};
 
 /// How a leader is found.
@@ -38,6 +38,8 @@ pub(super) struct PartitionChangeBuilder<'a> {
     pub target_recovery: LeaderRecoveryState,
     /// A broker that may not lead although the image shows it active: the one about to leave.
     pub excluded: Option<NodeId>,
+    /// Where the replica of a broker lies from now on (KIP-858).
+    pub target_directory: Option<(NodeId, Uuid)>,
 }
 
 /// Whether two lists hold the same nodes, in any order.
@@ -59,6 +61,7 @@ impl<'a> PartitionChangeBuilder<'a> {
             target_removing: partition.removing_replicas.clone(),
             target_recovery: partition.leader_recovery_state,
             excluded: None,
+            target_directory: None,
         }
     }
 
@@ -107,7 +110,19 @@ impl<'a> PartitionChangeBuilder<'a> {
     }
 
     fn may_lead(&self, image: &ClusterImage, node: NodeId) -> bool {
-        self.excluded != Some(node) && image.is_active(node)
+        let directory = self.directory_of(image, node);
+        self.excluded != Some(node)
+            && image.is_active(node)
+            && image.broker(node).is_some_and(|broker| broker.has_online_dir(directory))
+    }
+
+    /// Where a replica lies after this step.
+    fn directory_of(&self, image: &ClusterImage, replica: NodeId) -> Uuid {
+        match self.target_directory {
+            Some((node, directory)) if node == replica => directory,
+            _ if self.partition.replicas.contains(&replica) => self.partition.directory_of(replica),
+            _ => default_directory(image, replica),
+        }
     }
 
     fn elect(&mut self, image: &ClusterImage, change: &mut PartitionChange) {
@@ -144,14 +159,13 @@ impl<'a> PartitionChangeBuilder<'a> {
         let partition = self.partition;
         if self.target_replicas != partition.replicas {
             change.replicas = Some(NodeList::of(&self.target_replicas));
-            let directories = self.target_replicas.iter().map(|replica| {
-                if partition.replicas.contains(replica) {
-                    partition.directory_of(*replica)
-                } else {
-                    default_directory(image, *replica)
-                }
-            });
-            change.directories = Some(IdList { ids: directories.map(Id::from).collect() });
+        }
+        let replicas = self.target_replicas.iter();
+        let directories: Vec<Uuid> =
+            replicas.map(|replica| self.directory_of(image, *replica)).collect();
+        if directories != partition.directories {
+            change.directories =
+                Some(IdList { ids: directories.into_iter().map(Id::from).collect() });
         }
         if self.target_adding != partition.adding_replicas {
             change.adding_replicas = Some(NodeList::of(&self.target_adding));
@@ -163,10 +177,11 @@ impl<'a> PartitionChangeBuilder<'a> {
 }
 
 /// Where a new replica on `node` will lie, as far as the controller can know: in its only log
-/// directory, else unassigned until the broker says.
+/// directory, else unassigned until the broker says (KIP-858).
 pub(super) fn default_directory(image: &ClusterImage, node: NodeId) -> Uuid {
     match image.broker(node).map(|broker| broker.log_dirs.as_slice()) {
         Some([only]) => *only,
-        _ => Uuid::ZERO,
+        Some([]) => directory_id::MIGRATING,
+        _ => directory_id::UNASSIGNED,
     }
 }

@@ -133,7 +133,7 @@ impl ControllerState {
         let would_lose = isr.is_empty();
         // Without any of the ISR, only an unclean election among the old replicas could go back.
         let could_elect = self.is_unclean_election_enabled(topic)
-            && replicas.iter().any(|replica| self.image.is_active(*replica));
+            && replicas.iter().any(|replica| self.image.may_lead(*replica, partition));
         if replicas.is_empty() || would_lose && !could_elect {
             return Err(ApiError::new(
                 ErrorCode::InvalidReplicaAssignment,

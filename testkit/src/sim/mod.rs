@@ -34,7 +34,7 @@ pub use clients::{ConsumerSettings, ProducerSettings, SimConsumer, SimProducer};
 pub use clock::{SimClock, VirtualTime};
 pub use links::{SimTrace, TraceEntry};
 pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Plane, RpcAnswer};
-pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode};
+pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode, log_dir};
 pub use quorum_storage::SimQuorumStorage;
 pub use run::{Faults, RunPlan, RunReport};
 pub use world::{SimConfig, Simulation};

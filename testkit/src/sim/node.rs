@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use broker::core::host::{ControllerReply, Host};
 use broker::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
-use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig};
+use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
 use broker::core::{BrokerCore, HandlerConfig};
 use bytes::Bytes;
 use controller::ClusterImage;
@@ -32,7 +32,6 @@ use super::quorum_storage::SimQuorumStorage;
 pub const LISTENER: &str = "PLAINTEXT";
 /// The id of every simulated cluster.
 pub const CLUSTER_ID: &str = "simulated-cluster-0001";
-const LOG_DIR: &str = "/data";
 
 /// The timeouts and configs of all nodes.
 #[derive(Clone, Debug)]
@@ -55,6 +54,8 @@ pub struct NodeSettings {
     pub quorum_fetch_timeout: Duration,
     /// How long anybody waits for an answer beyond what the other side may hold it back.
     pub answer_timeout: Duration,
+    /// How many log directories every broker has.
+    pub log_dirs: usize,
     /// The properties of every node: defaults of topics, and the controller's.
     pub properties: BTreeMap<String, String>,
 }
@@ -72,6 +73,7 @@ impl Default for NodeSettings {
             quorum_election_timeout: Duration::from_millis(400),
             quorum_fetch_timeout: Duration::from_millis(800),
             answer_timeout: Duration::from_millis(1500),
+            log_dirs: 1,
             properties: BTreeMap::new(),
         }
     }
@@ -181,6 +183,14 @@ impl std::fmt::Debug for SimNode {
     }
 }
 
+/// The path of a node's log directory number `at`, from 0.
+pub fn log_dir(at: usize) -> PathBuf {
+    match at {
+        0 => PathBuf::from("/data"),
+        _ => PathBuf::from(format!("/data{at}")),
+    }
+}
+
 fn uuid_of(node: NodeId, life: u32, what: u8) -> Uuid {
     let mut bytes = [0x51; 16];
     bytes[0] = what;
@@ -269,7 +279,7 @@ impl SimNode {
         host: Host,
         seed: u64,
     ) -> Result<Arc<BrokerCore<SimDisk>>> {
-        let dirs = [PathBuf::from(LOG_DIR)];
+        let dirs: Vec<PathBuf> = (0..settings.log_dirs).map(log_dir).collect();
         let previous =
             storage::checkpoint::read_clean_shutdown(&self.disk, &dirs[0]).ok().flatten();
         let config = ReplicaManagerConfig {
@@ -285,13 +295,13 @@ impl SimNode {
             fetch_session_slots: 1000,
             seed: seed ^ (u64::from(self.lives) << 32) ^ u64::from(self.id.get().unsigned_abs()),
         };
-        let open = OpenReplicas {
-            disk: &self.disk,
-            dirs: &dirs,
-            identity: Identity { cluster_id: CLUSTER_ID.into(), node_id: self.id },
-            new_directory_ids: &[uuid_of(self.id, 0, 0xd1)],
-            recovery_threads: 1,
-        };
+        let identity = Identity { cluster_id: CLUSTER_ID.into(), node_id: self.id };
+        let mut at = 0;
+        let dirs = open_dirs(&self.disk, &dirs, &identity, || {
+            at += 1;
+            uuid_of(self.id, 0, 0xd0 + at)
+        })?;
+        let open = OpenReplicas { disk: &self.disk, dirs, recovery_threads: 1 };
         let replicas = ReplicaManager::open(open, config, host.clone())
             .with_context(|| format!("node {} opens its log directory", self.id))?;
         let lifecycle = LifecycleConfig {
@@ -304,7 +314,8 @@ impl SimNode {
                 port: 9092,
             }],
             rack: None,
-            log_dirs: replicas.dir_ids(),
+            log_dirs: replicas.online_dirs(),
+            dir_failure_timeout: settings.session_timeout * 4,
             heartbeat_interval: settings.heartbeat_interval,
             session_timeout: settings.session_timeout,
             previous_broker_epoch: previous.map_or(BrokerEpoch::NONE, |marker| marker.broker_epoch),

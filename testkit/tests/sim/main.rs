@@ -2,6 +2,7 @@
 
 mod basics;
 mod controllers;
+mod log_dirs;
 mod seeds;
 mod support;
 mod table;

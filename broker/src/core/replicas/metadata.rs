@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use controller::{ClusterImage, ConfigResourceType, ImageDelta};
-use protocol::{BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicIdPartition, TopicPartition};
+use controller::{ClusterImage, ConfigResourceType, ImageDelta, PartitionImage};
+use protocol::{BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicIdPartition, TopicPartition, Uuid};
 use replication::partition::{
     BrokerDirectory, LogFacts, PartitionRegistration, PartitionState, RoleChange, Wake,
 };
@@ -17,6 +17,7 @@ use replication::trace::Why;
 use storage::{Disk, Log, LogDirError};
 
 use super::partition::{AfterLock, Partition, Replica};
+use super::placing::Images;
 use super::{ReplicaManager, Slot};
 use crate::core::directory::{Directory, registration};
 use crate::core::host::FollowedPartition;
@@ -24,9 +25,9 @@ use crate::core::settings::{SettingsReader, TopicSettings};
 
 /// What the fetchers have to be told.
 #[derive(Default)]
-struct FetcherChanges {
-    stop: Vec<TopicIdPartition>,
-    start: Vec<FollowedPartition>,
+pub(super) struct FetcherChanges {
+    pub(super) stop: Vec<TopicIdPartition>,
+    pub(super) start: Vec<FollowedPartition>,
 }
 
 impl<D: Disk> ReplicaManager<D> {
@@ -35,9 +36,10 @@ impl<D: Disk> ReplicaManager<D> {
         let local_epoch =
             image.broker(self.config.node).map_or(BrokerEpoch::NONE, |broker| broker.epoch);
         let directory = Arc::new(Directory { image, local_epoch });
-        *self.directory.write() = directory.clone();
+        let previous = std::mem::replace(&mut *self.directory.write(), directory.clone());
         let now = self.now();
         let mut changes = FetcherChanges::default();
+        self.settle_contested(&directory, &mut changes, now);
         for (topic_id, topic) in &delta.deleted_topics {
             for index in topic.partitions.keys() {
                 let partition = TopicPartition::new(topic.name.clone(), *index);
@@ -45,7 +47,8 @@ impl<D: Disk> ReplicaManager<D> {
             }
         }
         for (topic_id, index) in self.concerned(&directory, delta) {
-            self.apply_partition(&directory, topic_id, index, &mut changes, now);
+            let images = Images { previous: &previous, now: &directory };
+            self.apply_partition(images, topic_id, index, &mut changes, now);
         }
         if !delta.changed_configs.is_empty() {
             self.apply_configs(&directory, delta, now);
@@ -80,12 +83,13 @@ impl<D: Disk> ReplicaManager<D> {
 
     fn apply_partition(
         &self,
-        directory: &Arc<Directory>,
+        images: Images<'_>,
         topic_id: TopicId,
         index: i32,
         changes: &mut FetcherChanges,
         now: Now,
     ) {
+        let directory = images.now;
         let Some(topic) = directory.image.topic(topic_id) else {
             return;
         };
@@ -100,10 +104,11 @@ impl<D: Disk> ReplicaManager<D> {
             self.remove_replica(&id.topic_partition, topic_id, changes, now);
             return;
         }
-        let Some(partition) = self.replica_for(directory, &id, now) else {
+        let Some(partition) = self.replica_for(images, &id, image, now) else {
             return;
         };
         self.change_role(directory, &partition, &registration(image), changes, now);
+        self.check_assignment(&partition, image);
     }
 
     fn change_role(
@@ -188,17 +193,18 @@ impl<D: Disk> ReplicaManager<D> {
     /// The replica's entry, with its log made if this broker has none yet.
     fn replica_for(
         &self,
-        directory: &Directory,
+        images: Images<'_>,
         id: &TopicIdPartition,
+        image: &PartitionImage,
         now: Now,
     ) -> Option<Arc<Partition<D>>> {
         let known = {
             let partitions = self.partitions.read();
             match partitions.get(&id.topic_partition) {
                 Some(Slot::Online(partition)) => Some(partition.clone()),
-                // Never made anew in another directory (C08, KAFKA-16234).
-                Some(Slot::Offline(_)) => return None,
-                None => None,
+                // Never made anew in another directory (C08, KAFKA-16234), unless it is another topic's.
+                Some(Slot::Offline(topic_id)) if *topic_id == id.topic_id => return None,
+                Some(Slot::Offline(_)) | None => None,
             }
         };
         if let Some(partition) = known {
@@ -211,25 +217,36 @@ impl<D: Disk> ReplicaManager<D> {
             self.remove_replica(&id.topic_partition, old, &mut changes, now);
             self.host.fetchers.change(changes.stop, Vec::new());
         }
-        self.create_replica(directory, id, now)
+        if !self.may_create(images, id, image) {
+            self.note_lost(id, image, now);
+            return None;
+        }
+        let assigned = image.directory_of(self.config.node);
+        let made = self.create_replica(images.now, id, assigned, now);
+        if made.is_none() {
+            self.assign_lost(id.clone(), image);
+        }
+        made
     }
 
     fn create_replica(
         &self,
         directory: &Directory,
         id: &TopicIdPartition,
+        assigned: Uuid,
         now: Now,
     ) -> Option<Arc<Partition<D>>> {
         let settings = Arc::new(self.settings_of(directory, &id.topic_partition.topic));
-        let (dir, log) = match self.create_log(id, &settings, now) {
+        let (dir, log) = match self.create_log(id, assigned, &settings, now) {
             Ok(Some(made)) => made,
             Ok(None) => {
                 tracing::error!(partition = %id.topic_partition, "every log directory is offline");
                 return None;
             }
             Err((dir, error)) => {
-                tracing::error!(partition = %id.topic_partition, %error, "cannot make the log");
-                self.take_dir_offline(dir);
+                let name = &id.topic_partition;
+                self.on_dir_failure(dir, &format!("cannot make the log of {name}: {error}"));
+                self.partitions.write().insert(name.clone(), Slot::Offline(id.topic_id));
                 return None;
             }
         };
@@ -266,15 +283,15 @@ impl<D: Disk> ReplicaManager<D> {
     fn create_log(
         &self,
         id: &TopicIdPartition,
+        assigned: Uuid,
         settings: &TopicSettings,
         now: Now,
     ) -> Result<Option<(usize, Log<D>)>, (usize, LogDirError)> {
-        let mut counts = Vec::new();
         let dirs = self.dirs.lock();
-        for (at, state) in dirs.iter().enumerate() {
-            if !state.offline {
-                counts.push((at, 0usize));
-            }
+        let online = dirs.iter().enumerate().filter(|(_, state)| state.online().is_some());
+        let mut counts: Vec<(usize, usize)> = online.map(|(at, _)| (at, 0)).collect();
+        if let Some(told) = counts.iter().find(|(at, _)| dirs[*at].id == assigned) {
+            counts = vec![*told];
         }
         for slot in self.partitions.read().values() {
             let Slot::Online(partition) = slot else {
@@ -289,8 +306,10 @@ impl<D: Disk> ReplicaManager<D> {
             return Ok(None);
         };
         let at = counts[chosen].0;
-        let log =
-            dirs[at].dir.create_log(&id.topic_partition, id.topic_id, settings.log.clone(), now);
+        let Some(dir) = dirs[at].online() else {
+            return Ok(None);
+        };
+        let log = dir.create_log(&id.topic_partition, id.topic_id, settings.log.clone(), now);
         log.map(|log| Some((at, log))).map_err(|error| (at, error))
     }
 
@@ -304,7 +323,7 @@ impl<D: Disk> ReplicaManager<D> {
         }
     }
 
-    fn remove_replica(
+    pub(super) fn remove_replica(
         &self,
         partition: &TopicPartition,
         topic_id: TopicId,
@@ -327,7 +346,13 @@ impl<D: Disk> ReplicaManager<D> {
             }
         };
         changes.stop.push(removed.id().clone());
+        self.discard(&removed, now);
+    }
+
+    /// Has the log of a partition that is in no table any more deleted.
+    pub(super) fn discard(&self, removed: &Partition<D>, now: Now) {
         removed.mark_removed();
+        let topic_id = removed.id().topic_id;
         let unique = format!("{:032x}", u128::from_be_bytes(topic_id.0));
         let renamed = {
             let mut replica = removed.lock();
@@ -339,9 +364,9 @@ impl<D: Disk> ReplicaManager<D> {
                 self.upkeep.lock().remove_later(folder, now.monotonic + delay);
                 (self.host.wake_by)(now.monotonic + delay);
             }
-            Err(error) => self.on_storage_failure(&removed, &error),
+            Err(error) => self.on_storage_failure(removed, &error),
         }
-        self.after(&removed, AfterLock::waking(Wake::ALL));
+        self.after(removed, AfterLock::waking(Wake::ALL));
     }
 
     fn settings_of(&self, directory: &Directory, topic: &str) -> TopicSettings {

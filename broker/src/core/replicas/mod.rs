@@ -17,9 +17,14 @@
 //! | `delete_records.rs` | DeleteRecords (I02) |
 //! | `upkeep.rs` | checkpoints, flushes, retention, clean shutdown (H12) |
 //! | `startup.rs` | opening the log directories |
+//! | `dirs.rs` | the log directories, and what the failure of one does (C08) |
+//! | `placing.rs` | whether a log may be made while a directory is out of use (C08) |
+//! | `assignments.rs` | telling the controller which directory holds a replica (KIP-858) |
 
 mod append;
+mod assignments;
 mod delete_records;
+mod dirs;
 mod fetch;
 mod follower;
 mod isr;
@@ -27,6 +32,7 @@ mod metadata;
 mod offsets;
 mod parked;
 mod partition;
+mod placing;
 mod startup;
 mod upkeep;
 
@@ -35,19 +41,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use protocol::{ErrorCode, NodeId, TopicId, TopicIdPartition, TopicPartition};
+use protocol::{ErrorCode, NodeId, TopicId, TopicPartition};
 use replication::fetch_session::FetchSessionCache;
 use replication::partition::Wake;
 use replication::purgatory::{DelayedOperation, Purgatory, Watch, WatchHandle};
 use replication::time::{Instant, Now};
-use storage::{Disk, LogDir};
+use storage::Disk;
 
 use crate::core::directory::Directory;
 use crate::core::host::Host;
 use crate::core::settings::StaticConfigs;
 
 pub use append::{ProduceEntry, ProduceOutcome, ProduceReply};
+pub use assignments::AssignmentQueue;
 pub use delete_records::{DeleteRecordsOutcome, DeleteRecordsReply};
+pub use dirs::{DirDescription, DirToLoad, open_dirs};
 pub use fetch::{FetchParams, FetchReply, FetchResult};
 pub use isr::AlterPartitionQueue;
 pub use offsets::{EpochEndAnswer, OffsetAnswer, OffsetQuery, special};
@@ -55,6 +63,7 @@ pub use parked::Parked;
 pub use partition::{AfterLock, Partition, Replica};
 pub use startup::{OpenReplicas, StartupError};
 
+use dirs::DirState;
 use parked::{DelayedDeleteRecords, DelayedFetch, DelayedProduce};
 
 /// What of the broker's configuration the replica manager obeys.
@@ -84,29 +93,12 @@ pub struct ReplicaManagerConfig {
     pub seed: u64,
 }
 
-/// A log directory and whether it still works.
-#[derive(Debug)]
-struct DirState<D: Disk> {
-    dir: LogDir<D>,
-    offline: bool,
-}
-
-/// A log directory, to be told to clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirDescription {
-    /// Its path.
-    pub path: String,
-    /// Whether it failed.
-    pub is_offline: bool,
-    /// The room on its volume, where that is known.
-    pub space: Option<storage::DiskSpace>,
-}
-
 /// A partition in the table.
 #[derive(Debug)]
 enum Slot<D: Disk> {
     Online(Arc<Partition<D>>),
-    /// Its log directory failed (C08): everything about it is answered with 56.
+    /// Its log directory failed, or did not work when this broker started (C08): everything about it is
+    /// answered with 56.
     Offline(TopicId),
 }
 
@@ -124,6 +116,9 @@ pub struct ReplicaManager<D: Disk> {
     deletions: Purgatory<DelayedDeleteRecords<D>>,
     sessions: FetchSessionCache,
     alter_partition: Mutex<AlterPartitionQueue>,
+    assignments: Mutex<AssignmentQueue>,
+    /// Logs found at the start beside another of the same name and another topic id (I01).
+    contested: Mutex<Vec<Arc<Partition<D>>>>,
     upkeep: Mutex<upkeep::Schedule>,
 }
 
@@ -297,82 +292,8 @@ impl<D: Disk> ReplicaManager<D> {
         }
     }
 
-    /// The disk failed under `partition`: its whole log directory goes offline (C08).
-    fn on_storage_failure(&self, partition: &Partition<D>, error: &storage::LogError) {
-        tracing::error!(
-            partition = %partition.id().topic_partition,
-            %error,
-            "log directory failed; its replicas go offline"
-        );
-        self.take_dir_offline(partition.dir());
-    }
-
-    /// Every partition of the directory is answered with 56 from now on, and not fetched any more.
-    fn take_dir_offline(&self, dir: usize) {
-        {
-            let mut dirs = self.dirs.lock();
-            let Some(state) = dirs.get_mut(dir).filter(|state| !state.offline) else {
-                return;
-            };
-            state.offline = true;
-        }
-        let mut lost: Vec<Arc<Partition<D>>> = Vec::new();
-        {
-            let mut partitions = self.partitions.write();
-            for slot in partitions.values_mut() {
-                let Slot::Online(partition) = slot else {
-                    continue;
-                };
-                if partition.dir() == dir {
-                    lost.push(partition.clone());
-                    *slot = Slot::Offline(partition.id().topic_id);
-                }
-            }
-        }
-        let stop: Vec<TopicIdPartition> =
-            lost.iter().map(|partition| partition.id().clone()).collect();
-        self.host.fetchers.change(stop, Vec::new());
-        for partition in lost {
-            let effects = partition.lock().state.mark_offline();
-            partition.mark_removed();
-            let after =
-                AfterLock { wake: effects.wake, events: effects.events, ..AfterLock::default() };
-            self.after(&partition, after);
-        }
-    }
-
-    /// The ids of the log directories that failed, for the controller.
-    pub fn offline_dirs(&self) -> Vec<protocol::Uuid> {
-        let dirs = self.dirs.lock();
-        dirs.iter().filter(|state| state.offline).map(|state| state.dir.directory_id()).collect()
-    }
-
-    /// Whether no log directory is left that works: this broker can then be nobody's replica, and had
-    /// better end, so that its partitions get other leaders (C08).
-    pub fn have_all_dirs_failed(&self) -> bool {
-        let dirs = self.dirs.lock();
-        !dirs.is_empty() && dirs.iter().all(|state| state.offline)
-    }
-
-    /// The ids of all log directories, in the order of `log.dirs`.
-    pub fn dir_ids(&self) -> Vec<protocol::Uuid> {
-        self.dirs.lock().iter().map(|state| state.dir.directory_id()).collect()
-    }
-
     /// The node's own configs, below dynamic ones.
     pub fn static_configs(&self) -> &StaticConfigs {
         &self.config.static_configs
-    }
-
-    /// The log directories, in the order of `log.dirs`.
-    pub fn describe_dirs(&self) -> Vec<DirDescription> {
-        let dirs = self.dirs.lock();
-        dirs.iter()
-            .map(|state| DirDescription {
-                path: state.dir.path().display().to_string(),
-                is_offline: state.offline,
-                space: self.disk.space(state.dir.path()).ok().flatten(),
-            })
-            .collect()
     }
 }

@@ -1,21 +1,23 @@
 //! Opening the log directories: what is on disk becomes replicas that follow nobody until metadata says
 //! more. Nothing is truncated at a start; only a leader's epochs do that (T01).
 
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use protocol::{Offset, TopicIdPartition, Uuid};
+use protocol::{Offset, TopicIdPartition, TopicPartition, Uuid};
 use replication::fetch_session::{FetchSessionCache, SeededSessionIds, SessionCacheConfig};
 use replication::purgatory::Purgatory;
 use replication::time::Now;
 use replication::trace::{Event, Why};
 use storage::log_dir::LoadedLogs;
-use storage::{Disk, Identity, LoadOptions, LogDir, LogDirError};
+use storage::{Disk, LoadOptions, LogDir, LogDirError};
 
+use super::dirs::{DirState, DirToLoad};
 use super::partition::Partition;
 use super::upkeep::Schedule;
-use super::{AlterPartitionQueue, DirState, ReplicaManager, ReplicaManagerConfig, Slot};
+use super::{AlterPartitionQueue, AssignmentQueue, ReplicaManager, ReplicaManagerConfig, Slot};
 use crate::core::directory::Directory;
 use crate::core::host::Host;
 
@@ -26,10 +28,20 @@ pub enum StartupError {
     #[error(transparent)]
     Dir(#[from] LogDirError),
     /// All directories failed.
-    #[error("no log directory of {dirs:?} can be used")]
+    #[error("no log directory can be used: {}", .failures.join("; "))]
     NoDir {
-        /// The directories tried.
-        dirs: Vec<PathBuf>,
+        /// What is wrong with each.
+        failures: Vec<String>,
+    },
+    /// One replica lies in two directories, and nobody can tell which of them is right.
+    #[error("partition {partition} lies in both {first} and {second}; remove one of them")]
+    TwoLogs {
+        /// The partition.
+        partition: TopicPartition,
+        /// One directory.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
 }
 
@@ -37,21 +49,18 @@ pub enum StartupError {
 pub struct OpenReplicas<'a, D: Disk> {
     /// The disk.
     pub disk: &'a D,
-    /// `log.dirs`.
-    pub dirs: &'a [PathBuf],
-    /// Whose they are.
-    pub identity: Identity,
-    /// Ids for directories that have none, in their order.
-    pub new_directory_ids: &'a [Uuid],
+    /// `log.dirs`, as [`super::open_dirs`] gives them.
+    pub dirs: Vec<DirToLoad<D>>,
     /// `num.recovery.threads.per.data.dir`.
     pub recovery_threads: usize,
 }
 
 impl<D: Disk> ReplicaManager<D> {
-    /// Opens the directories, recovering what was not closed cleanly (T12).
+    /// Loads the directories, recovering what was not closed cleanly (T12). A directory whose disk fails,
+    /// or with a file in it that is damaged, is out of use from the start (C08).
     ///
     /// # Errors
-    /// A directory of another node or cluster, or none that works.
+    /// No directory works, or one replica lies in two.
     pub fn open(
         open: OpenReplicas<'_, D>,
         config: ReplicaManagerConfig,
@@ -78,30 +87,57 @@ impl<D: Disk> ReplicaManager<D> {
             deletions: Purgatory::new(),
             sessions,
             alter_partition: Mutex::new(AlterPartitionQueue::default()),
+            assignments: Mutex::new(AssignmentQueue::default()),
+            contested: Mutex::new(Vec::new()),
         };
-        for (at, path) in open.dirs.iter().enumerate() {
-            let new_id = open.new_directory_ids.get(at).copied().unwrap_or_default();
-            let dir = LogDir::open(open.disk, path, &open.identity, new_id)?;
-            manager.load_dir(at, dir, open.recovery_threads, now)?;
+        let mut failures = Vec::new();
+        for (at, DirToLoad { path, opened }) in open.dirs.into_iter().enumerate() {
+            let id = opened.as_ref().map_or(Uuid::ZERO, LogDir::directory_id);
+            let loaded = match &opened {
+                Ok(dir) => manager.load_logs(dir, open.recovery_threads, now)?,
+                Err(error) => Err(error.to_string()),
+            };
+            let offline = loaded.is_err();
+            manager.dirs.lock().push(DirState {
+                path: path.clone(),
+                id,
+                dir: opened.ok(),
+                offline,
+            });
+            match loaded {
+                Ok(loaded) => manager.take_logs(at, loaded, now)?,
+                Err(error) => {
+                    tracing::error!(dir = %path.display(), "log directory out of use: {error}");
+                    failures.push(error);
+                }
+            }
         }
-        if manager.dirs.lock().is_empty() {
-            return Err(StartupError::NoDir { dirs: open.dirs.to_vec() });
+        if manager.have_all_dirs_failed() || manager.dirs.lock().is_empty() {
+            return Err(StartupError::NoDir { failures });
         }
         Ok(Arc::new(manager))
     }
 
-    fn load_dir(
+    /// The logs of a directory; within, why the directory cannot be used.
+    fn load_logs(
         &self,
-        at: usize,
-        dir: LogDir<D>,
+        dir: &LogDir<D>,
         threads: usize,
         now: Now,
-    ) -> Result<(), StartupError> {
+    ) -> Result<Result<LoadedLogs<D>, String>, StartupError> {
         let directory = self.directory();
         let reader = self.settings_reader(&directory);
-        let config_of = |partition: &protocol::TopicPartition| reader.topic(&partition.topic).log;
-        let loaded = dir.load(LoadOptions { config_of: &config_of, threads }, now)?;
-        self.dirs.lock().push(DirState { dir, offline: false });
+        let config_of = |partition: &TopicPartition| reader.topic(&partition.topic).log;
+        match dir.load(LoadOptions { config_of: &config_of, threads }, now) {
+            Ok(loaded) => Ok(Ok(loaded)),
+            Err(LogDirError::Log(error)) => Ok(Err(error.to_string())),
+            Err(fatal) => Err(fatal.into()),
+        }
+    }
+
+    fn take_logs(&self, at: usize, loaded: LoadedLogs<D>, now: Now) -> Result<(), StartupError> {
+        let directory = self.directory();
+        let reader = self.settings_reader(&directory);
         let LoadedLogs { logs, high_watermarks, .. } = loaded;
         for log in logs {
             let name = log.topic_partition().clone();
@@ -121,8 +157,38 @@ impl<D: Disk> ReplicaManager<D> {
             };
             self.host.trace.emit(now, self.config.node, event);
             let partition = Arc::new(Partition::new(id, at, replica, settings));
-            self.partitions.write().insert(name, Slot::Online(partition));
+            self.take_log(name, partition)?;
         }
+        Ok(())
+    }
+
+    /// A second log of one name and another topic id is of a topic that was deleted, and made again in
+    /// this directory while that one did not work (or the other way round); the metadata will tell which.
+    fn take_log(
+        &self,
+        name: TopicPartition,
+        partition: Arc<Partition<D>>,
+    ) -> Result<(), StartupError> {
+        let other = match self.partitions.write().entry(name) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Slot::Online(partition));
+                return Ok(());
+            }
+            Entry::Occupied(occupied) => match occupied.get() {
+                Slot::Online(other) => other.clone(),
+                Slot::Offline(_) => return Ok(()),
+            },
+        };
+        let ids = [other.id().topic_id, partition.id().topic_id];
+        if ids[0] == ids[1] || ids.iter().any(Uuid::is_zero) {
+            let path = |at: usize| self.dirs.lock()[at].path.clone();
+            return Err(StartupError::TwoLogs {
+                partition: partition.id().topic_partition.clone(),
+                first: path(other.dir()),
+                second: path(partition.dir()),
+            });
+        }
+        self.contested.lock().push(partition);
         Ok(())
     }
 
@@ -142,7 +208,7 @@ impl<D: Disk> ReplicaManager<D> {
     }
 
     /// Where this broker's log of a partition ends, if it has one.
-    pub fn log_end_offset(&self, partition: &protocol::TopicPartition) -> Option<Offset> {
+    pub fn log_end_offset(&self, partition: &TopicPartition) -> Option<Offset> {
         let found = self.partition(partition, Uuid::ZERO).ok()?;
         let end = found.lock().log.log_end_offset();
         Some(end)

@@ -99,6 +99,7 @@ impl<D: Disk> ReplicaManager<D> {
             self.shrink_isrs(now);
         }
         let proposals = self.send_proposals(now);
+        let assignments = self.send_assignments(now);
         if due.high_watermarks {
             self.checkpoint_high_watermarks();
         }
@@ -118,7 +119,11 @@ impl<D: Disk> ReplicaManager<D> {
             }
         }
         let next = self.upkeep.lock().next();
-        [Some(next), expiry, proposals, files].into_iter().flatten().min().unwrap_or(next)
+        [Some(next), expiry, proposals, assignments, files]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(next)
     }
 
     fn take_due(&self, now: Instant) -> Due {
@@ -198,17 +203,16 @@ impl<D: Disk> ReplicaManager<D> {
         {
             let dirs = self.dirs.lock();
             for (at, offsets) in values {
-                let Some(state) = dirs.get(at).filter(|state| !state.offline) else {
+                let Some(dir) = dirs.get(at).and_then(|state| state.online()) else {
                     continue;
                 };
-                if let Err(error) = write(&state.dir, &offsets) {
-                    tracing::error!(%error, "cannot write a checkpoint; the directory goes offline");
-                    failed.push(at);
+                if let Err(error) = write(dir, &offsets) {
+                    failed.push((at, error));
                 }
             }
         }
-        for at in failed {
-            self.take_dir_offline(at);
+        for (at, error) in failed {
+            self.on_dir_failure(at, &error.to_string());
         }
     }
 
@@ -243,11 +247,14 @@ impl<D: Disk> ReplicaManager<D> {
         let epoch = self.directory().local_epoch;
         let partitions = self.online_partitions();
         let dirs = self.dirs.lock();
-        for (at, state) in dirs.iter().enumerate().filter(|(_, state)| !state.offline) {
+        for (at, state) in dirs.iter().enumerate() {
+            let Some(dir) = state.online() else {
+                continue;
+            };
             let here: Vec<&Arc<Partition<D>>> =
                 partitions.iter().filter(|partition| partition.dir() == at).collect();
-            if let Err(error) = shut_down_dir(&state.dir, &here, epoch) {
-                tracing::error!(dir = %state.dir.path().display(), %error, "not stopped cleanly");
+            if let Err(error) = shut_down_dir(dir, &here, epoch) {
+                tracing::error!(dir = %dir.path().display(), %error, "not stopped cleanly");
             }
         }
     }

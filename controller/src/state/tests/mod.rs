@@ -5,6 +5,7 @@
 mod alter_partition;
 mod brokers;
 mod configs;
+mod directories;
 mod elections;
 mod random;
 mod reassignment;
@@ -287,8 +288,9 @@ fn check_step(before: &ClusterImage, after: &ClusterImage) {
     }
 }
 
-/// I11 and what makes a partition's state sound. With eligible leader replicas off, a broker that
-/// is not active may stay in an ISR only as its last member, and then nobody leads.
+/// I11 and what makes a partition's state sound. With eligible leader replicas off, a replica that
+/// may not lead (its broker is not active, or its directory failed: C08) may stay in an ISR only as
+/// its last member, and then nobody leads.
 fn check_image(image: &ClusterImage) {
     for (topic, index, p) in image.partitions() {
         let at = format!("{}-{index}: {p:?}", topic.name);
@@ -303,9 +305,9 @@ fn check_image(image: &ClusterImage) {
         assert!(p.removing_replicas.iter().all(|node| p.replicas.contains(node)), "{at}");
         if p.has_leader() {
             assert!(p.isr.contains(&p.leader), "{at}");
-            assert!(p.isr.iter().all(|member| image.is_active(*member)), "{at}");
+            assert!(p.isr.iter().all(|member| image.may_lead(*member, p)), "{at}");
         } else {
-            assert!(p.isr.len() == 1 && !image.is_active(p.isr[0]), "{at}");
+            assert!(p.isr.len() == 1 && !image.may_lead(p.isr[0], p), "{at}");
         }
     }
 }

@@ -16,9 +16,12 @@ use protocol::messages::{
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
 
+use super::directories::dir;
 use super::*;
 
 const BROKERS: [i32; 5] = [1, 2, 3, 4, 5];
+/// Every broker has these directories, unless it starts with one of them missing.
+const DIRS: [u8; 2] = [1, 2];
 
 struct Walk {
     cluster: Cluster,
@@ -32,7 +35,10 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64) -> Self {
-        let cluster = Cluster::of(&BROKERS);
+        let mut cluster = Cluster::empty();
+        for id in BROKERS {
+            cluster.join_with_dirs(id, &DIRS.map(|at| dir(id, at)));
+        }
         let committed = cluster.follower.clone();
         Walk {
             cluster,
@@ -61,7 +67,7 @@ impl Walk {
 
     fn step(&mut self) {
         let before = self.cluster.follower.clone();
-        match self.rng.random_range(0..16) {
+        match self.rng.random_range(0..18) {
             0..=3 => self.heartbeat(),
             4 => self.time(),
             5 => self.restart(),
@@ -75,6 +81,14 @@ impl Walk {
                 self.cluster.ask(0, UnregisterBrokerRequest { broker_id, ..Default::default() });
             }
             14 if self.rng.random_bool(0.3) => return self.fail_over(),
+            15 if self.rng.random_bool(0.5) => {
+                let (id, at) = (self.broker(), self.rng.random_range(1..=2));
+                self.cluster.report_failed(id, &[dir(id, at)]);
+            }
+            16 if self.has_topic() => {
+                let (id, at) = (self.broker(), self.rng.random_range(1..=2));
+                self.cluster.assign(id, dir(id, at), &[0, 1]);
+            }
             _ => {
                 self.cluster.tick();
             }
@@ -119,7 +133,11 @@ impl Walk {
     fn restart(&mut self) {
         let id = self.broker();
         self.incarnation = self.incarnation.wrapping_add(1);
-        if self.cluster.register(id, self.incarnation).error_code == 0 {
+        let mut dirs = DIRS.map(|at| dir(id, at)).to_vec();
+        if self.rng.random_bool(0.2) {
+            dirs.remove(self.rng.random_range(0..dirs.len()));
+        }
+        if self.cluster.register_with_dirs(id, self.incarnation, &dirs) == 0 {
             self.cluster.heartbeat(id, Wish::default());
         }
     }
