@@ -71,8 +71,8 @@ impl Group {
     /// The name that ListGroups gives the kind.
     pub(crate) fn type_name(&self) -> &'static str {
         match &self.kind {
-            GroupKind::Classic(_) => "Classic",
-            GroupKind::Consumer(_) => "Consumer",
+            GroupKind::Classic(_) => "classic",
+            GroupKind::Consumer(_) => "consumer",
         }
     }
 

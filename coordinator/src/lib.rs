@@ -18,8 +18,8 @@
 //! 3. **An answer** is sent once the high watermark is beyond [`Answer::seen`]; at once without one.
 //!    So nobody learns of a commit, or of a generation, that a failover takes back.
 //! 4. **Time.** [`Shard::on_tick`] is called when [`Shard::next_deadline`] has come.
-//! 5. **Leadership lost.** [`Shard::on_unloaded`] names the requests still waiting inside the shard;
-//!    the host answers them, and the answers that wait for the high watermark, NOT_COORDINATOR.
+//! 5. **Leadership lost.** [`Shard::on_unloaded`] answers the requests still waiting inside the shard;
+//!    [`fail_response`] turns the answers that wait for the high watermark into NOT_COORDINATOR.
 //!
 //! What the log holds changes in `replay` and `on_written` only. What the log does not hold (timers,
 //! waiting joins, the generation being formed) may change with any input, and a new leader does
@@ -39,4 +39,5 @@ mod shard;
 pub use record::{Record, RecordError};
 pub use shard::{
     Answer, Caller, MigrationPolicy, Output, Shard, ShardConfig, Token, Topics, Write,
+    append_error, fail_response, refuse_request,
 };

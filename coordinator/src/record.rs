@@ -40,7 +40,7 @@ pub enum RecordError {
 }
 
 macro_rules! records {
-    ($($(#[$doc:meta])* $variant:ident($key:ident, $value:ident) = $number:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident($key:ident . $group:ident, $value:ident) = $number:literal;)*) => {
         /// A record: its key, and the value or the tombstone.
         #[derive(Clone, PartialEq, Debug)]
         pub enum Record {
@@ -53,7 +53,7 @@ macro_rules! records {
                 let (number, key) = split(key)?;
                 Ok(Some(match number {
                     $($number => Record::$variant(
-                        Message::from_bytes(key, <$key>::VERSIONS.clone().min().unwrap_or(0))?,
+                        Message::from_bytes(key, 0)?,
                         value.map(decode_value).transpose()?,
                     ),)*
                     _ => return Ok(None),
@@ -76,31 +76,49 @@ macro_rules! records {
                     })*
                 }
             }
+
+            /// The group that the record belongs to.
+            pub fn group(&self) -> &str {
+                match self {
+                    $(Record::$variant(key, _) => key.group_id(),)*
+                }
+            }
         }
+
+        $(impl Key for $key {
+            fn group_id(&self) -> &str {
+                &self.$group
+            }
+        })*
     };
+}
+
+/// A key, every one of which names a group.
+trait Key {
+    fn group_id(&self) -> &str;
 }
 
 records! {
     /// An offset as releases before 0.9 wrote it.
-    LegacyOffsetCommit(LegacyOffsetCommitKey, LegacyOffsetCommitValue) = 0;
+    LegacyOffsetCommit(LegacyOffsetCommitKey.group, LegacyOffsetCommitValue) = 0;
     /// A committed offset.
-    OffsetCommit(OffsetCommitKey, OffsetCommitValue) = 1;
+    OffsetCommit(OffsetCommitKey.group, OffsetCommitValue) = 1;
     /// A whole classic group.
-    GroupMetadata(GroupMetadataKey, GroupMetadataValue) = 2;
+    GroupMetadata(GroupMetadataKey.group, GroupMetadataValue) = 2;
     /// The epoch of a consumer group.
-    ConsumerGroupMetadata(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue) = 3;
+    ConsumerGroupMetadata(ConsumerGroupMetadataKey.group_id, ConsumerGroupMetadataValue) = 3;
     /// What a consumer group knew of its topics; not written since the metadata hash replaced it.
-    ConsumerGroupPartitionMetadata(ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue) = 4;
+    ConsumerGroupPartitionMetadata(ConsumerGroupPartitionMetadataKey.group_id, ConsumerGroupPartitionMetadataValue) = 4;
     /// A member of a consumer group and its subscription.
-    ConsumerGroupMemberMetadata(ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue) = 5;
+    ConsumerGroupMemberMetadata(ConsumerGroupMemberMetadataKey.group_id, ConsumerGroupMemberMetadataValue) = 5;
     /// The epoch of a consumer group's target assignment.
-    ConsumerGroupTargetAssignmentMetadata(ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue) = 6;
+    ConsumerGroupTargetAssignmentMetadata(ConsumerGroupTargetAssignmentMetadataKey.group_id, ConsumerGroupTargetAssignmentMetadataValue) = 6;
     /// The target assignment of one member.
-    ConsumerGroupTargetAssignmentMember(ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue) = 7;
+    ConsumerGroupTargetAssignmentMember(ConsumerGroupTargetAssignmentMemberKey.group_id, ConsumerGroupTargetAssignmentMemberValue) = 7;
     /// What one member owns now.
-    ConsumerGroupCurrentMemberAssignment(ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue) = 8;
+    ConsumerGroupCurrentMemberAssignment(ConsumerGroupCurrentMemberAssignmentKey.group_id, ConsumerGroupCurrentMemberAssignmentValue) = 8;
     /// A regular expression that members subscribe with, resolved.
-    ConsumerGroupRegularExpression(ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue) = 16;
+    ConsumerGroupRegularExpression(ConsumerGroupRegularExpressionKey.group_id, ConsumerGroupRegularExpressionValue) = 16;
 }
 
 /// A value that knows the version Kafka 4.4 writes it in.
@@ -154,4 +172,24 @@ fn prefixed<M: Message>(prefix: i16, message: &M, version: i16) -> Result<Bytes,
     bytes.put_i16(prefix);
     bytes.put_slice(&body);
     Ok(bytes.freeze())
+}
+
+/// A commit of the oldest kind as one of today.
+pub(crate) fn modern_commit(
+    key: &LegacyOffsetCommitKey,
+    value: Option<&LegacyOffsetCommitValue>,
+) -> (OffsetCommitKey, Option<OffsetCommitValue>) {
+    let modern_key = OffsetCommitKey {
+        group: key.group.clone(),
+        topic: key.topic.clone(),
+        partition: key.partition,
+        ..OffsetCommitKey::default()
+    };
+    let modern_value = value.map(|value| OffsetCommitValue {
+        offset: value.offset,
+        metadata: value.metadata.clone(),
+        commit_timestamp: value.commit_timestamp,
+        ..OffsetCommitValue::default()
+    });
+    (modern_key, modern_value)
 }

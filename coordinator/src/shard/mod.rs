@@ -2,7 +2,10 @@
 //! calls. See the head of the crate for the contract.
 
 mod config;
+mod failure;
+mod list;
 mod output;
+mod refusal;
 mod scope;
 mod timers;
 mod topics;
@@ -12,6 +15,7 @@ use protocol::{ErrorCode, Offset};
 use replication::time::{Instant, Now};
 
 pub use config::{MigrationPolicy, ShardConfig};
+pub use failure::{append_error, fail_response, refuse_request};
 pub(crate) use output::Then;
 pub use output::{Answer, Output, Token, Write};
 pub use scope::Caller;
@@ -19,11 +23,15 @@ pub(crate) use scope::{Call, Scope};
 pub(crate) use timers::{TimerKey, Timers};
 pub use topics::Topics;
 
+use crate::classic;
 use crate::consumer;
 use crate::group::Groups;
-use crate::offsets::Offsets;
+use crate::offsets::{self, Offsets};
 use crate::random::Random;
 use crate::record::Record;
+
+/// Answers to JoinGroup, OffsetCommit and the like in this version are good in the others too.
+const FITS_ALL_VERSIONS: i16 = 6;
 
 /// The groups whose id falls on one partition of `__consumer_offsets`.
 #[derive(Debug)]
@@ -33,9 +41,9 @@ pub struct Shard {
     timers: Timers,
     groups: Groups,
     offsets: Offsets,
-    loaded: bool,
+    is_loaded: bool,
     /// The last offset of the partition that was replayed or written.
-    last_written: Option<Offset>,
+    written: Option<Offset>,
 }
 
 impl Shard {
@@ -47,8 +55,8 @@ impl Shard {
             timers: Timers::default(),
             groups: Groups::new(),
             offsets: Offsets::default(),
-            loaded: false,
-            last_written: None,
+            is_loaded: false,
+            written: None,
         }
     }
 
@@ -59,27 +67,53 @@ impl Shard {
 
     /// Loading: takes in one record of the partition. `timestamp_ms` is the record's.
     pub fn replay(&mut self, record: &Record, offset: Offset, timestamp_ms: i64) {
-        let _ = (record, timestamp_ms);
-        self.last_written = Some(offset);
+        self.written = Some(offset);
+        match record {
+            Record::OffsetCommit(key, value) => {
+                self.offsets.replay(&mut self.groups, key, value.as_ref());
+            }
+            Record::LegacyOffsetCommit(key, value) => {
+                let (key, value) = crate::record::modern_commit(key, value.as_ref());
+                self.offsets.replay(&mut self.groups, &key, value.as_ref());
+            }
+            Record::GroupMetadata(key, value) => {
+                classic::replay(&mut self.groups, key, value.as_ref(), !self.is_loaded);
+            }
+            other => consumer::replay(&mut self.groups, other, offset, timestamp_ms),
+        }
+        if let Some(group) = self.groups.get_mut(record.group()) {
+            group.written = Some(offset);
+        }
     }
 
     /// The whole partition was replayed: sessions of the members begin anew.
     pub fn on_loaded(&mut self, topics: &dyn Topics, now: Now) -> Output {
-        self.loaded = true;
-        self.with_scope(topics, now, |groups, scope| consumer::on_loaded(groups, scope))
+        self.is_loaded = true;
+        self.offsets.see_topics(topics);
+        let next = now.monotonic + self.config.offsets_retention_check_interval;
+        self.timers.set(TimerKey::OffsetExpiry, next);
+        self.with_scope(topics, now, |groups, _, scope| {
+            classic::on_loaded(groups, scope);
+            consumer::on_loaded(groups, scope);
+        })
     }
 
-    /// Leadership is lost, or the shard is given up. The requests that wait inside the shard are
-    /// named; the host answers them NOT_COORDINATOR. The shard must not be used afterwards.
-    pub fn on_unloaded(&mut self) -> Vec<Token> {
+    /// Leadership is lost, or the shard is given up. Everything that waits inside the shard is
+    /// answered NOT_COORDINATOR. The shard must not be used afterwards.
+    #[must_use]
+    pub fn on_unloaded(&mut self) -> Vec<Answer> {
         self.timers.clear();
-        Vec::new()
+        classic::on_unloaded(&mut self.groups)
     }
 
-    /// A request of one of the APIs OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup,
-    /// SyncGroup, DescribeGroups, ListGroups, DeleteGroups, OffsetDelete, ConsumerGroupHeartbeat,
-    /// ConsumerGroupDescribe; another one is answered with `Err`. Of requests that name several groups
-    /// the host gives each shard those that are its own, and joins the answers.
+    /// A request of one of the APIs OffsetCommit, OffsetFetch, OffsetDelete, JoinGroup, SyncGroup,
+    /// Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups, ConsumerGroupHeartbeat,
+    /// ConsumerGroupDescribe. Of requests that name several groups the host gives each shard those
+    /// that are its own, and joins the answers.
+    ///
+    /// # Panics
+    ///
+    /// On a request of another API.
     pub fn on_request(
         &mut self,
         token: Token,
@@ -90,14 +124,8 @@ impl Shard {
         now: Now,
     ) -> Output {
         let call = Call { token, caller, version };
-        self.with_scope(topics, now, |groups, scope| match request {
-            RequestBody::ConsumerGroupHeartbeat(request) => {
-                consumer::heartbeat(groups, scope, call, request);
-            }
-            RequestBody::ConsumerGroupDescribe(request) => {
-                consumer::describe(groups, scope, call, request);
-            }
-            _ => {}
+        self.with_scope(topics, now, |groups, offsets, scope| {
+            dispatch(groups, offsets, scope, call, request);
         })
     }
 
@@ -113,19 +141,19 @@ impl Shard {
         for (at, record) in (0..).zip(&write.records) {
             self.replay(record, base_offset + at, timestamp_ms);
         }
-        let seen = self.last_written;
-        self.with_scope(topics, now, |groups, scope| {
+        self.with_scope(topics, now, |groups, _, scope| {
             match write.then {
+                Then::Classic(then) => classic::on_written(groups, scope, then),
                 Then::Consumer(then) => consumer::on_written(groups, scope, then),
-                Then::Classic(_) | Then::Nothing => {}
+                Then::Nothing => {}
             }
             for (token, response) in write.answers {
-                scope.output.answer_seen(token, response, seen);
+                scope.output.answer_seen(token, response, scope.written);
             }
         })
     }
 
-    /// The records of this write are not in the log. `error` is the error of the append.
+    /// The records of this write are not in the log, none of them. `error` is that of the append.
     pub fn on_write_failed(
         &mut self,
         write: Write,
@@ -133,17 +161,36 @@ impl Shard {
         topics: &dyn Topics,
         now: Now,
     ) -> Output {
-        self.with_scope(topics, now, |groups, scope| match write.then {
-            Then::Consumer(then) => consumer::on_write_failed(groups, scope, then, error),
-            Then::Classic(_) | Then::Nothing => {}
+        let error = append_error(error);
+        self.with_scope(topics, now, |groups, _, scope| {
+            match write.then {
+                Then::Classic(then) => classic::on_write_failed(groups, scope, then, error),
+                Then::Consumer(then) => consumer::on_write_failed(groups, scope, then, error),
+                Then::Nothing => {}
+            }
+            for (token, response) in write.answers {
+                // Of the answers to writes only JoinGroup's differ, and this form fits all versions.
+                let response = fail_response(FITS_ALL_VERSIONS, response, error);
+                scope.output.answer(token, response);
+            }
         })
     }
 
     /// Everything that is due: sessions, rebalances, expiry of offsets.
     pub fn on_tick(&mut self, topics: &dyn Topics, now: Now) -> Output {
-        self.with_scope(topics, now, |groups, scope| {
+        let expiry_interval = self.config.offsets_retention_check_interval;
+        self.with_scope(topics, now, |groups, offsets, scope| {
             while let Some(key) = scope.timers.pop_due(now.monotonic) {
-                consumer::on_timer(groups, scope, key);
+                match key {
+                    TimerKey::OffsetExpiry => {
+                        offsets::expire(groups, offsets, scope);
+                        scope.timers.set(key, now.monotonic + expiry_interval);
+                    }
+                    TimerKey::ClassicJoin { .. }
+                    | TimerKey::ClassicSync { .. }
+                    | TimerKey::ClassicMember { .. } => classic::on_timer(groups, scope, &key),
+                    other => consumer::on_timer(groups, scope, other),
+                }
             }
         })
     }
@@ -155,14 +202,17 @@ impl Shard {
 
     /// Topics or partitions came or went. Deleted topics lose their offsets.
     pub fn on_topics_changed(&mut self, topics: &dyn Topics, now: Now) -> Output {
-        self.with_scope(topics, now, |groups, scope| consumer::on_topics_changed(groups, scope))
+        self.with_scope(topics, now, |groups, offsets, scope| {
+            offsets::on_topics_changed(offsets, scope);
+            consumer::on_topics_changed(groups, scope);
+        })
     }
 
     fn with_scope(
         &mut self,
         topics: &dyn Topics,
         now: Now,
-        work: impl FnOnce(&mut Groups, &mut Scope<'_>),
+        work: impl FnOnce(&mut Groups, &mut Offsets, &mut Scope<'_>),
     ) -> Output {
         let mut output = Output::default();
         let mut scope = Scope {
@@ -172,8 +222,43 @@ impl Shard {
             random: &mut self.random,
             timers: &mut self.timers,
             output: &mut output,
+            written: self.written,
         };
-        work(&mut self.groups, &mut scope);
+        work(&mut self.groups, &mut self.offsets, &mut scope);
         output
+    }
+}
+
+fn dispatch(
+    groups: &mut Groups,
+    offsets: &mut Offsets,
+    scope: &mut Scope<'_>,
+    call: Call<'_>,
+    request: RequestBody,
+) {
+    match request {
+        RequestBody::OffsetCommit(request) => {
+            offsets::commit(groups, offsets, scope, call, request);
+        }
+        RequestBody::OffsetFetch(request) => offsets::fetch(groups, offsets, scope, call, request),
+        RequestBody::OffsetDelete(request) => {
+            offsets::delete_offsets(groups, offsets, scope, call, request);
+        }
+        RequestBody::DeleteGroups(request) => {
+            offsets::delete_groups(groups, offsets, scope, call, request);
+        }
+        RequestBody::JoinGroup(request) => classic::join(groups, scope, call, request),
+        RequestBody::SyncGroup(request) => classic::sync(groups, scope, call, request),
+        RequestBody::Heartbeat(request) => classic::heartbeat(groups, scope, call, request),
+        RequestBody::LeaveGroup(request) => classic::leave(groups, scope, call, request),
+        RequestBody::DescribeGroups(request) => classic::describe(groups, scope, call, request),
+        RequestBody::ListGroups(request) => list::list(groups, scope, call, request),
+        RequestBody::ConsumerGroupHeartbeat(request) => {
+            consumer::heartbeat(groups, scope, call, request);
+        }
+        RequestBody::ConsumerGroupDescribe(request) => {
+            consumer::describe(groups, scope, call, request);
+        }
+        other => panic!("{} is not an API of the group coordinator", other.api_key()),
     }
 }

@@ -3,6 +3,7 @@
 use protocol::Offset;
 use protocol::messages::ResponseBody;
 
+use super::Call;
 use crate::classic;
 use crate::consumer;
 use crate::record::Record;
@@ -34,13 +35,6 @@ pub struct Write {
     pub(crate) answers: Vec<(Token, ResponseBody)>,
     /// What follows besides the answers.
     pub(crate) then: Then,
-}
-
-impl Write {
-    /// The requests that this write, once done or failed, may answer at once.
-    pub fn tokens(&self) -> Vec<Token> {
-        self.answers.iter().map(|(token, _)| *token).collect()
-    }
 }
 
 /// What follows a write, besides its answers, when it is done or has failed.
@@ -90,10 +84,10 @@ impl Output {
     pub(crate) fn write(
         &mut self,
         records: Vec<Record>,
-        token: Token,
+        call: Call<'_>,
         response: impl Into<ResponseBody>,
     ) {
-        let answers = vec![(token, response.into())];
+        let answers = vec![(call.token, response.into())];
         self.writes.push(Write { records, answers, then: Then::Nothing });
     }
 

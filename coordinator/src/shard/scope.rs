@@ -1,5 +1,6 @@
 //! What the code of the groups is handed with every input.
 
+use protocol::Offset;
 use replication::time::Now;
 
 use super::{Output, ShardConfig, Timers, Token, Topics};
@@ -27,10 +28,18 @@ pub(crate) struct Call<'a> {
 
 /// The surroundings of one input.
 pub(crate) struct Scope<'a> {
+    /// The broker's settings.
     pub config: &'a ShardConfig,
+    /// The cluster's topics.
     pub topics: &'a dyn Topics,
+    /// The time of the input.
     pub now: Now,
+    /// Where member ids come from.
     pub random: &'a mut Random,
+    /// The shard's timers.
     pub timers: &'a mut Timers,
+    /// What the input leads to.
     pub output: &'a mut Output,
+    /// The last offset written in the shard; readers of several groups, or of none, have seen it.
+    pub written: Option<Offset>,
 }
