@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, HostAndPort, Voter};
 use super::listeners::ListenersConfig;
 use super::reader::Reader;
 use super::report::{ConfigErrors, ConfigWarning};
+use crate::core::groups::GroupConfig;
 use crate::network::{ConnectionLimits, ListenerAddress, NetworkSettings};
 
 /// What a node is (`process.roles`).
@@ -190,6 +191,8 @@ pub struct BrokerConfig {
     pub log: LogConfig,
     /// What topics are made with.
     pub topics: TopicCreationConfig,
+    /// The group coordinator.
+    pub groups: GroupConfig,
     /// Sockets.
     pub network: NetworkSettings,
     /// `num.network.threads`.
@@ -234,6 +237,7 @@ impl BrokerConfig {
             fetch: read_fetch(reader),
             log: read_log(reader),
             topics: read_topics(reader),
+            groups: super::groups::read(reader),
             network: read_network(reader),
             network_threads: reader.size("num.network.threads"),
             io_threads: reader.size("num.io.threads"),

@@ -10,6 +10,7 @@ mod broker_config;
 mod checks;
 mod endpoint;
 pub mod environment;
+mod groups;
 mod listeners;
 pub mod properties;
 mod reader;

@@ -6,6 +6,7 @@
 //! [`host`].
 
 pub mod directory;
+pub mod groups;
 pub mod host;
 pub mod lifecycle;
 pub mod producer_ids;
@@ -24,6 +25,7 @@ use storage::Disk;
 
 use crate::handlers;
 use directory::Directory;
+use groups::{GroupConfig, GroupCoordinator};
 use host::Host;
 use lifecycle::{BrokerLifecycle, LifecycleState};
 use producer_ids::ProducerIds;
@@ -48,6 +50,8 @@ pub struct HandlerConfig {
     pub transaction_topic_replication_factor: i16,
     /// `max.request.partition.size.limit`.
     pub max_request_partitions: i32,
+    /// The group coordinator's.
+    pub groups: GroupConfig,
     /// `request.timeout.ms`: how long the controller may take over a forwarded request.
     pub request_timeout: std::time::Duration,
 }
@@ -120,6 +124,8 @@ pub struct BrokerCore<D: Disk> {
     pub replicas: Arc<ReplicaManager<D>>,
     /// Registration and heartbeats.
     pub lifecycle: Arc<BrokerLifecycle>,
+    /// The groups of the partitions of `__consumer_offsets` that this broker leads.
+    pub groups: Arc<GroupCoordinator<D>>,
     /// Producer ids handed out.
     pub producer_ids: Arc<ProducerIds>,
     /// Topics that the controller is being asked to create on demand.
@@ -138,7 +144,14 @@ impl<D: Disk> BrokerCore<D> {
         replicas: Arc<ReplicaManager<D>>,
         lifecycle: Arc<BrokerLifecycle>,
     ) -> Arc<Self> {
+        let seed = replicas.seed();
         Arc::new(Self {
+            groups: GroupCoordinator::new(
+                replicas.clone(),
+                host.clone(),
+                config.groups.clone(),
+                seed,
+            ),
             node: replicas.node(),
             cluster_id,
             config,
@@ -172,10 +185,12 @@ impl<D: Disk> BrokerCore<D> {
         let offset: Offset = image.offset();
         if *self.joined.lock() {
             self.replicas.apply_metadata(image, delta);
+            self.groups.on_metadata(delta);
         } else if self.lifecycle.is_registered_in(&image) {
             *self.joined.lock() = true;
             let everything = ImageDelta::between(&ClusterImage::default(), &image);
             self.replicas.apply_metadata(image, &everything);
+            self.groups.on_metadata(&everything);
         } else {
             self.lifecycle.on_metadata(offset);
             return;
@@ -195,7 +210,8 @@ impl<D: Disk> BrokerCore<D> {
         let next = self.replicas.on_tick();
         self.lifecycle.on_dirs_offline(self.replicas.offline_dirs());
         let lifecycle = self.lifecycle.on_tick(self.host.clock.now());
-        lifecycle.map_or(next, |at| at.min(next))
+        let wanted = lifecycle.into_iter().chain(self.groups.on_tick());
+        wanted.fold(next, Instant::min)
     }
 
     /// Begins to stop: leaders move first (C03). The host goes on ticking until

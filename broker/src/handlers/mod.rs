@@ -13,6 +13,7 @@ mod describe_topic_partitions;
 mod fetch;
 mod find_coordinator;
 mod forward;
+mod groups;
 mod init_producer_id;
 mod list_config_resources;
 mod list_offsets;
@@ -30,6 +31,7 @@ use protocol::{ApiKey, RequestBody, ResponseBody};
 use storage::Disk;
 
 use crate::core::{BrokerCore, CallContext, Outcome, Responder};
+pub(crate) use find_coordinator::partition_of;
 
 /// The APIs that a broker's listeners serve; ApiVersions lists exactly these.
 pub const SERVED: &[ApiKey] = &[
@@ -57,6 +59,18 @@ pub const SERVED: &[ApiKey] = &[
     ApiKey::DescribeProducers,
     ApiKey::ListConfigResources,
     ApiKey::DescribeTopicPartitions,
+    ApiKey::OffsetCommit,
+    ApiKey::OffsetFetch,
+    ApiKey::JoinGroup,
+    ApiKey::Heartbeat,
+    ApiKey::LeaveGroup,
+    ApiKey::SyncGroup,
+    ApiKey::DescribeGroups,
+    ApiKey::ListGroups,
+    ApiKey::DeleteGroups,
+    ApiKey::OffsetDelete,
+    ApiKey::ConsumerGroupHeartbeat,
+    ApiKey::ConsumerGroupDescribe,
 ];
 
 /// Whether a broker serves this version of an API.
@@ -123,6 +137,20 @@ pub(crate) fn dispatch<D: Disk>(
         }
         RequestBody::IncrementalAlterConfigs(request) => {
             alter_configs::handle_incremental(core, &context, request, reply);
+        }
+        request @ (RequestBody::OffsetCommit(_)
+        | RequestBody::OffsetFetch(_)
+        | RequestBody::JoinGroup(_)
+        | RequestBody::Heartbeat(_)
+        | RequestBody::LeaveGroup(_)
+        | RequestBody::SyncGroup(_)
+        | RequestBody::DescribeGroups(_)
+        | RequestBody::ListGroups(_)
+        | RequestBody::DeleteGroups(_)
+        | RequestBody::OffsetDelete(_)
+        | RequestBody::ConsumerGroupHeartbeat(_)
+        | RequestBody::ConsumerGroupDescribe(_)) => {
+            groups::handle(core, &context, request, reply);
         }
         request => forward::to_controller(core, context.api_version, request, reply),
     }

@@ -6,6 +6,8 @@
 pub(super) const NOT_ASKED: i32 = i32::MIN;
 /// All operations on a cluster.
 pub(super) const CLUSTER: i32 = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12;
+/// All operations on a group.
+pub(super) const GROUP: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
 /// All operations on a topic.
 pub(super) const TOPIC: i32 =
     1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11;

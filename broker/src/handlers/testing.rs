@@ -23,6 +23,7 @@ use replication::time::{Instant, Now};
 use replication::trace::NoTrace;
 use storage::{Identity, RealDisk};
 
+use crate::core::groups::GroupConfig;
 use crate::core::host::{
     CallError, Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, Host,
 };
@@ -270,6 +271,15 @@ pub(super) fn batch(timestamps: &[i64], stamp: ProducerStamp) -> Bytes {
     builder.build().unwrap()
 }
 
+/// A batch of these keys and values.
+pub(super) fn keyed_batch(records: &[(&[u8], Option<&[u8]>)]) -> Bytes {
+    let mut builder = BatchBuilder::new(Offset::ZERO);
+    for (key, value) in records {
+        builder.append(NOW_MS, Some(key), *value, []).unwrap();
+    }
+    builder.build().unwrap()
+}
+
 /// A request that writes these batches to partitions of `topic`.
 pub(super) fn produce(acks: i16, topic: &str, batches: &[(i32, Bytes)]) -> ProduceRequest {
     let partition_data = batches.iter().map(|(index, bytes)| PartitionProduceData {
@@ -348,6 +358,7 @@ fn handler_config() -> HandlerConfig {
         transaction_topic_partitions: 7,
         transaction_topic_replication_factor: 2,
         max_request_partitions: 2000,
+        groups: GroupConfig::default(),
         request_timeout: Duration::from_secs(30),
     }
 }

@@ -531,6 +531,7 @@ fn handler_config(config: &BrokerConfig) -> HandlerConfig {
         transaction_topic_partitions: config.topics.transaction_state_partitions,
         transaction_topic_replication_factor: config.topics.transaction_state_replication_factor,
         max_request_partitions: config.fetch.max_partitions_per_page,
+        groups: config.groups.clone(),
         request_timeout: config.liveness.request_timeout,
     }
 }

@@ -176,9 +176,7 @@ impl ControllerState {
             }
             Body::AlterConfigs(request) => self.on_alter_configs(request).into(),
             Body::AllocateProducerIds(request) => self.on_allocate_producer_ids(request).into(),
-            Body::AssignReplicasToDirs(request) => {
-                self.on_assign_replicas_to_dirs(request).into()
-            }
+            Body::AssignReplicasToDirs(request) => self.on_assign_replicas_to_dirs(request).into(),
             Body::UpdateFeatures(request) => self.on_update_features(api_version, request).into(),
             _ => ApiVersionsResponse {
                 error_code: ErrorCode::UnsupportedVersion.code(),

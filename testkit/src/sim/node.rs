@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use broker::core::groups::GroupConfig;
 use broker::core::host::{ControllerReply, Host};
 use broker::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
 use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
@@ -364,6 +365,7 @@ fn handler_config(settings: &NodeSettings) -> HandlerConfig {
         transaction_topic_partitions: 1,
         transaction_topic_replication_factor: 3,
         max_request_partitions: 2000,
+        groups: GroupConfig::default(),
         request_timeout: settings.answer_timeout * 4,
     }
 }

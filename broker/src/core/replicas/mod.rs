@@ -13,6 +13,7 @@
 //! | `follower.rs` | what the fetchers do to a replica (T03 to T11) |
 //! | `metadata.rs` | committed metadata: roles, new and deleted partitions (I01), configs |
 //! | `isr.rs` | the ISR's timer, AlterPartition and its answers (H03, H04, H13) |
+//! | `coordinated.rs` | a coordinator's reads and appends of its partition |
 //! | `offsets.rs` | ListOffsets, OffsetForLeaderEpoch (F07, H02, E02) |
 //! | `delete_records.rs` | DeleteRecords (I02) |
 //! | `upkeep.rs` | checkpoints, flushes, retention, clean shutdown (H12) |
@@ -23,6 +24,7 @@
 
 mod append;
 mod assignments;
+mod coordinated;
 mod delete_records;
 mod dirs;
 mod fetch;
@@ -37,7 +39,7 @@ mod startup;
 mod upkeep;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -54,6 +56,7 @@ use crate::core::settings::StaticConfigs;
 
 pub use append::{ProduceEntry, ProduceOutcome, ProduceReply};
 pub use assignments::AssignmentQueue;
+pub use coordinated::{ProgressWatcher, Unsettled};
 pub use delete_records::{DeleteRecordsOutcome, DeleteRecordsReply};
 pub use dirs::{DirDescription, DirToLoad, open_dirs};
 pub use fetch::{FetchParams, FetchReply, FetchResult};
@@ -102,6 +105,15 @@ enum Slot<D: Disk> {
     Offline(TopicId),
 }
 
+/// See [`ProgressWatcher`].
+struct Watcher(ProgressWatcher);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
 /// All partitions of this broker.
 #[derive(Debug)]
 pub struct ReplicaManager<D: Disk> {
@@ -115,6 +127,8 @@ pub struct ReplicaManager<D: Disk> {
     fetches: Purgatory<DelayedFetch<D>>,
     deletions: Purgatory<DelayedDeleteRecords<D>>,
     sessions: FetchSessionCache,
+    /// Who is told of progress in which topic.
+    progress: OnceLock<(Arc<str>, Watcher)>,
     alter_partition: Mutex<AlterPartitionQueue>,
     assignments: Mutex<AssignmentQueue>,
     /// Logs found at the start beside another of the same name and another topic id (I01).
@@ -154,6 +168,11 @@ impl<D: Disk> ReplicaManager<D> {
     /// This broker.
     pub fn node(&self) -> NodeId {
         self.config.node
+    }
+
+    /// What this broker's random values are made from.
+    pub fn seed(&self) -> u64 {
+        self.config.seed
     }
 
     /// The metadata in force.
@@ -240,6 +259,7 @@ impl<D: Disk> ReplicaManager<D> {
             for produce in self.produces.check(partition) {
                 self.complete_produce(produce);
             }
+            self.tell_progress(partition);
         }
         if wake.fetch {
             for fetch in self.fetches.check(partition) {

@@ -83,6 +83,7 @@ impl<D: Disk> ReplicaManager<D> {
             partitions: RwLock::new(std::collections::BTreeMap::new()),
             directory: RwLock::new(Arc::new(Directory::empty())),
             produces: Purgatory::new(),
+            progress: std::sync::OnceLock::new(),
             fetches: Purgatory::new(),
             deletions: Purgatory::new(),
             sessions,
