@@ -2,9 +2,9 @@
 //! of that itself it may go on writing, but it commits nothing more, and nothing with acks=all is
 //! acknowledged falsely.
 //!
-//! In the simulator b2 loses only its controllers, and goes on taking writes. A real link cannot be
-//! cut: there b2 is frozen until it is replaced, so it writes nothing meanwhile, and what is shown is
-//! that it follows when it goes on.
+//! b2 loses only its controllers, and goes on taking writes. Where no real link can be cut (that needs
+//! root), b2 is frozen until it is replaced, so it writes nothing meanwhile, and what is shown is that it
+//! follows when it goes on.
 
 use std::time::Duration;
 

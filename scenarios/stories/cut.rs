@@ -2,8 +2,8 @@
 //! replica.lag.time.max.ms; until then acks=all waits for it, afterwards it does not; and when the cut
 //! is healed it catches up before it counts again.
 //!
-//! A real link cannot be cut: there b3 is frozen, which also stops its heartbeats, so it leaves the ISR
-//! by the session timeout or by its lag, whichever is first.
+//! Where no real link can be cut (that needs root), b3 is frozen instead, which also stops its heartbeats,
+//! so it leaves the ISR by the session timeout or by its lag, whichever is first.
 
 use anyhow::Result;
 use testkit::stage::{Ability, Between, ClusterNeeds};

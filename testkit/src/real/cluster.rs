@@ -15,6 +15,7 @@ use protocol::messages::metadata_response::MetadataResponsePartition;
 use protocol::messages::{CreateTopicsRequest, MetadataResponse};
 use tempfile::TempDir;
 
+use super::links::Links;
 use super::process::{NodeProcess, find_binary, free_ports};
 use crate::client::{Client, ReadRecord, fetch_request};
 
@@ -34,6 +35,16 @@ pub struct ClusterBuilder {
     node_settings: Vec<(NodeId, String, String)>,
     binary: Option<PathBuf>,
     patience: Duration,
+    links: bool,
+}
+
+/// What of a link is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plane {
+    /// Fetches of followers.
+    Data,
+    /// What goes to controllers.
+    Control,
 }
 
 /// A running cluster; dropping it kills its processes and removes its files.
@@ -42,8 +53,11 @@ pub struct Cluster {
     binary: PathBuf,
     folder: TempDir,
     ports: BTreeMap<NodeId, u16>,
+    controller_ports: BTreeMap<NodeId, u16>,
     running: BTreeMap<NodeId, NodeProcess>,
     patience: Duration,
+    /// Last: the network goes when nobody is in it any more.
+    links: Option<Links>,
 }
 
 impl ClusterBuilder {
@@ -75,6 +89,14 @@ impl ClusterBuilder {
         self
     }
 
+    /// Gives every node a network of its own, so that links can be cut; see [`Links`] for what that
+    /// needs.
+    #[must_use]
+    pub fn with_links(mut self, links: bool) -> Self {
+        self.links = links;
+        self
+    }
+
     /// How long waits last before they fail.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
@@ -87,19 +109,23 @@ impl ClusterBuilder {
         let binary = self.binary.clone().map_or_else(find_binary, Ok)?;
         let ports = free_ports(2 * self.brokers as usize)?;
         let (clients, controllers) = ports.split_at(self.brokers as usize);
+        let ids: Vec<NodeId> = (1..=self.brokers).collect();
+        let links = if self.links { Some(Links::make(&ids)?) } else { None };
         let folder = tempfile::Builder::new().prefix("highwater-").tempdir()?;
         let mut cluster = Cluster {
             binary,
             folder,
             ports: (1..).zip(clients.iter().copied()).collect(),
+            controller_ports: (1..).zip(controllers.iter().copied()).collect(),
             running: BTreeMap::new(),
             patience: self.patience,
+            links,
         };
-        for (node, controller) in (1..).zip(controllers) {
+        for node in 1..=self.brokers {
             let own = self.node_settings.iter().filter(|(of, ..)| *of == node);
             let own = own.map(|(_, key, value)| (key.clone(), value.clone()));
             let settings: Vec<_> = self.settings.iter().cloned().chain(own).collect();
-            cluster.write_properties(node, *controller, controllers, &settings)?;
+            cluster.write_properties(node, &settings)?;
         }
         for node in 1..=self.brokers {
             cluster.start(node)?;
@@ -118,29 +144,24 @@ impl Cluster {
             node_settings: Vec::new(),
             binary: None,
             patience: DEFAULT_PATIENCE,
+            links: false,
         }
     }
 
-    fn write_properties(
-        &self,
-        node: NodeId,
-        controller_port: u16,
-        controllers: &[u16],
-        settings: &[(String, String)],
-    ) -> Result<()> {
-        let voters: Vec<String> = (1..)
-            .zip(controllers)
-            .map(|(id, port): (i32, _)| format!("{id}@127.0.0.1:{port}"))
-            .collect();
-        let port = self.port(node);
+    fn write_properties(&self, node: NodeId, settings: &[(String, String)]) -> Result<()> {
+        let controllers = self.controller_ports.iter();
+        let voters: Vec<String> =
+            controllers.map(|(id, port)| format!("{id}@{}:{port}", self.host(*id))).collect();
+        let (host, port) = (self.host(node), self.port(node));
+        let controller_port = self.controller_ports[&node];
         let mut text = String::new();
         writeln!(text, "node.id={node}")?;
         writeln!(text, "process.roles=broker,controller")?;
         writeln!(
             text,
-            "listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
+            "listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}"
         )?;
-        writeln!(text, "advertised.listeners=PLAINTEXT://127.0.0.1:{port}")?;
+        writeln!(text, "advertised.listeners=PLAINTEXT://{host}:{port}")?;
         writeln!(text, "controller.listener.names=CONTROLLER")?;
         writeln!(text, "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT")?;
         writeln!(text, "controller.quorum.voters={}", voters.join(","))?;
@@ -176,10 +197,42 @@ impl Cluster {
         self.ports[&node]
     }
 
+    /// The node's address.
+    fn host(&self, node: NodeId) -> String {
+        self.links.as_ref().map_or("127.0.0.1".into(), |links| links.address(node))
+    }
+
+    /// Whether links can be cut.
+    pub fn can_cut(&self) -> bool {
+        self.links.is_some()
+    }
+
+    /// Cuts the link between two nodes, both ways: packets are lost until [`Cluster::heal`].
+    ///
+    /// # Errors
+    /// In a cluster that was built without links.
+    pub fn cut(&mut self, one: NodeId, other: NodeId, plane: Plane) -> Result<()> {
+        let ports = match plane {
+            Plane::Data => &self.ports,
+            Plane::Control => &self.controller_ports,
+        };
+        let (one, other) = ((one, ports[&one]), (other, ports[&other]));
+        let links = self.links.as_mut().context("this cluster has no links that can be cut")?;
+        links.cut(one, other)
+    }
+
+    /// Makes all links whole.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn heal(&mut self) -> Result<()> {
+        self.links.as_mut().map_or(Ok(()), Links::heal)
+    }
+
     /// All client addresses, as clients take them.
     pub fn bootstrap(&self) -> String {
         let addresses: Vec<String> =
-            self.ports.values().map(|port| format!("127.0.0.1:{port}")).collect();
+            self.ports.iter().map(|(node, port)| format!("{}:{port}", self.host(*node))).collect();
         addresses.join(",")
     }
 
@@ -198,7 +251,9 @@ impl Cluster {
         ensure!(!self.running.contains_key(&node), "node {node} runs already");
         let log = self.node_folder(node).join("output");
         let nodes = self.ports.len();
-        let process = NodeProcess::start(&self.binary, &self.properties(node), &log, nodes)?;
+        let command = self.links.as_ref().map(|links| links.command(node)).unwrap_or_default();
+        let properties = self.properties(node);
+        let process = NodeProcess::start_under(&command, &self.binary, &properties, &log, nodes)?;
         self.running.insert(node, process);
         Ok(())
     }
@@ -232,7 +287,7 @@ impl Cluster {
 
     /// A connection to a node.
     pub fn client(&self, node: NodeId) -> Result<Client> {
-        Client::connect(&format!("127.0.0.1:{}", self.port(node)), self.patience)
+        Client::connect(&format!("{}:{}", self.host(node), self.port(node)), self.patience)
     }
 
     /// The cluster as some responsive node sees it.

@@ -1,6 +1,7 @@
 //! One node as a child process: started from a properties file, signalled, and always ended with
 //! its owner.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -29,6 +30,17 @@ impl NodeProcess {
         log: &Path,
         nodes: usize,
     ) -> Result<NodeProcess> {
+        NodeProcess::start_under(&[], binary, properties, log, nodes)
+    }
+
+    /// The same under a command that becomes the program, as `ip netns exec NAME` does.
+    pub fn start_under(
+        command: &[String],
+        binary: &Path,
+        properties: &Path,
+        log: &Path,
+        nodes: usize,
+    ) -> Result<NodeProcess> {
         let output = File::options()
             .create(true)
             .append(true)
@@ -37,7 +49,9 @@ impl NodeProcess {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = std::env::var_os(WORKER_THREADS)
             .unwrap_or_else(|| cores.div_ceil(nodes.max(1)).to_string().into());
-        let child = Command::new(binary)
+        let mut line = command.iter().map(OsStr::new).chain([binary.as_os_str()]);
+        let child = Command::new(line.next().unwrap_or(binary.as_os_str()))
+            .args(line)
             .env(WORKER_THREADS, threads)
             .arg("serve")
             .arg(properties)

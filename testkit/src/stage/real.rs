@@ -1,4 +1,5 @@
-//! The real stage: processes, sockets and files. It cuts nothing and sees no event.
+//! The real stage: processes, sockets and files. It cuts links where the system lets it (see
+//! [`Links::missing`]), and sees no event.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::{
     Written,
 };
 use crate::client::batch_of;
-use crate::real::{Cluster, ClusterBuilder};
+use crate::real::{Cluster, ClusterBuilder, Links, Plane};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -48,7 +49,12 @@ impl RealStage {
     /// # Errors
     /// When it does not come to life.
     pub fn start_with(needs: ClusterNeeds, builder: ClusterBuilder) -> Result<Self> {
-        let mut builder = builder.brokers(needs.nodes).patience(PATIENCE);
+        let missing = Links::missing();
+        if let Some(missing) = &missing {
+            println!("no real link is cut, nodes are frozen instead: {missing}");
+        }
+        let mut builder =
+            builder.brokers(needs.nodes).patience(PATIENCE).with_links(missing.is_none());
         for (key, value) in SHORT.iter().chain(needs.settings) {
             builder = builder.set(key, value);
         }
@@ -66,8 +72,8 @@ impl Stage for RealStage {
         "real"
     }
 
-    fn can(&self, _ability: Ability) -> bool {
-        false
+    fn can(&self, ability: Ability) -> bool {
+        ability == Ability::Cut && self.cluster.can_cut()
     }
 
     fn nodes(&self) -> Vec<Node> {
@@ -144,12 +150,16 @@ impl Stage for RealStage {
         self.cluster.thaw(node)
     }
 
-    fn cut(&mut self, node: Node, _others: &[Node], between: Between) -> Result<()> {
-        bail!("real links cannot be cut: b{node}, {between:?}");
+    fn cut(&mut self, node: Node, others: &[Node], between: Between) -> Result<()> {
+        let plane = match between {
+            Between::Brokers => Plane::Data,
+            Between::Controllers => Plane::Control,
+        };
+        others.iter().try_for_each(|other| self.cluster.cut(node, *other, plane))
     }
 
     fn heal(&mut self) -> Result<()> {
-        Ok(())
+        self.cluster.heal()
     }
 
     fn pass_heartbeats(&mut self) -> Result<()> {

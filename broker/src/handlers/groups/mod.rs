@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::Caller;
@@ -214,7 +215,10 @@ fn delete<D: Disk>(
     request: DeleteGroupsRequest,
     reply: Responder,
 ) {
-    let parts = request.groups_names.into_iter().map(|group| {
+    // A group that is named twice is deleted, and told of, once.
+    let mut named = BTreeSet::new();
+    let groups = request.groups_names.into_iter().filter(|group| named.insert(group.clone()));
+    let parts = groups.map(|group| {
         let partition = core.groups.partition_of(&group);
         let part =
             DeleteGroupsRequest { groups_names: vec![group], ..DeleteGroupsRequest::default() };

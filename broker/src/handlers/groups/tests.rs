@@ -8,8 +8,8 @@ use protocol::messages::offset_commit_request::{
 };
 use protocol::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
 use protocol::messages::{
-    DescribeGroupsRequest, FetchRequest, HeartbeatRequest, ListGroupsRequest, OffsetCommitRequest,
-    OffsetFetchRequest,
+    DeleteGroupsRequest, DescribeGroupsRequest, FetchRequest, HeartbeatRequest, ListGroupsRequest,
+    OffsetCommitRequest, OffsetFetchRequest,
 };
 use protocol::{ErrorCode, TopicPartition, Uuid};
 
@@ -175,6 +175,18 @@ fn requests_about_several_groups_are_divided_and_joined_in_order() {
     let mut own = vec![names[0].to_owned(), names[2].to_owned()];
     own.sort_unstable();
     assert_eq!(listed, own, "the groups of this broker's partitions");
+}
+
+/// As Kafka 4.4.0 answers.
+#[test]
+fn a_group_that_is_named_twice_is_deleted_once() {
+    let (broker, _) = broker(&[(1, &[1])]);
+    assert_eq!(commit_error(&broker.send(COMMIT_VERSION, commit("g", 5))), 0);
+    let names = ["g", "h", "g"].map(str::to_owned).to_vec();
+    let response = broker.ask(2, DeleteGroupsRequest { groups_names: names, ..Default::default() });
+    let told: Vec<(&str, i16)> =
+        response.results.iter().map(|r| (r.group_id.as_str(), r.error_code)).collect();
+    assert_eq!(told, [("g", 0), ("h", ErrorCode::GroupIdNotFound.code())]);
 }
 
 #[test]
