@@ -7,7 +7,7 @@
 //! | `replication-offset-checkpoint` (high watermarks) | log dir | `topic partition offset` |
 //! | `recovery-point-offset-checkpoint` | log dir | the same |
 //! | `log-start-offset-checkpoint` | log dir | the same |
-//! | `cleaner-offset-checkpoint` | log dir | the same; only read |
+//! | `cleaner-offset-checkpoint` | log dir | the same |
 //!
 //! `meta.properties`, `partition.metadata` and `.kafka_cleanshutdown` have forms of their own.
 
@@ -26,7 +26,7 @@ pub const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
 pub const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 /// Name of the file with the log start offsets that lie inside a segment.
 pub const LOG_START_OFFSETS: &str = "log-start-offset-checkpoint";
-/// Name of the file in which Kafka's log cleaner keeps how far it got.
+/// Name of the file in which the log cleaner keeps how far it got.
 pub const CLEANER_OFFSETS: &str = "cleaner-offset-checkpoint";
 /// Name of a partition's file with its leader epochs.
 pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";

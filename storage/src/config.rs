@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Settings of one log. Negative limits mean "none", as in Kafka.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct LogConfig {
     /// `segment.bytes`: a segment never grows beyond this.
     pub segment_bytes: u32,
@@ -26,6 +26,15 @@ pub struct LogConfig {
     pub delete: bool,
     /// Whether `cleanup.policy` holds `compact`, so that offsets may be missing between batches.
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio`: the cleaner waits until this part of the log is not cleaned yet.
+    pub min_cleanable_dirty_ratio: f64,
+    /// `min.compaction.lag.ms`: the cleaner leaves younger records alone.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: the cleaner does not let older records wait, whatever the ratio; with
+    /// compaction a segment is rolled after this time at the latest.
+    pub max_compaction_lag_ms: i64,
+    /// `delete.retention.ms`: how long the cleaner keeps tombstones once all before them is cleaned.
+    pub delete_retention_ms: i64,
     /// `file.delete.delay.ms`: how long a removed segment stays on disk as `.deleted`.
     pub file_delete_delay: Duration,
     /// `flush.messages`: fsync after this many records.
@@ -50,10 +59,26 @@ impl Default for LogConfig {
             retention_bytes: -1,
             delete: true,
             compact: false,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            delete_retention_ms: 24 * 3600 * 1000,
             file_delete_delay: Duration::from_secs(60),
             flush_messages: i64::MAX,
             flush_ms: i64::MAX,
             producer_id_expiration: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+impl LogConfig {
+    /// How long a segment takes appends: `segment.ms`, with compaction at most
+    /// `max.compaction.lag.ms`, since only closed segments are cleaned.
+    pub(crate) fn max_segment_ms(&self) -> i64 {
+        if self.compact && self.max_compaction_lag_ms > 0 {
+            self.segment_ms.min(self.max_compaction_lag_ms)
+        } else {
+            self.segment_ms
         }
     }
 }

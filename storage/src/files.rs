@@ -15,7 +15,11 @@ pub(crate) const SNAPSHOT: &str = "snapshot";
 /// Added to a file that is to be removed after a delay.
 pub(crate) const DELETED: &str = "deleted";
 /// Added to a file that is being made and counts for nothing until it is renamed.
+pub(crate) const TEMPORARY: &str = "tmp";
+/// The same for the files of a segment that the log cleaner makes.
 pub(crate) const CLEANED: &str = "cleaned";
+/// Added to the files of a cleaned segment once they are whole and take the place of others.
+pub(crate) const SWAP: &str = "swap";
 /// Added to the folder of a partition that is to be removed.
 pub(crate) const DELETE_SUFFIX: &str = "-delete";
 const FUTURE_SUFFIX: &str = "-future";

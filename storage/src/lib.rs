@@ -2,6 +2,7 @@
 
 mod batches;
 pub mod checkpoint;
+pub mod cleaner;
 mod config;
 pub mod disk;
 mod error;
@@ -24,8 +25,8 @@ pub use disk::{DirEntry, Disk, DiskFile, DiskSpace, OpenMode, RealDisk, RealFile
 pub use error::{LogError, Result};
 pub use files::METADATA_FOLDER;
 pub use log::{
-    AppendInfo, BatchTimestamp, FetchDataInfo, FlushTicket, LeaderAppend, LeaderAppendOptions, Log,
-    OpenLog, TimestampAndOffset, remove_folder,
+    AppendInfo, BatchTimestamp, Cleanable, FetchDataInfo, FlushTicket, LeaderAppend,
+    LeaderAppendOptions, Log, OpenLog, TimestampAndOffset, remove_folder,
 };
 pub use log_dir::{Identity, LoadOptions, LoadedLogs, LogDir, LogDirError, choose_dir};
 pub use slice::LogSlice;

@@ -157,6 +157,7 @@ impl<D: Disk> LogDir<D> {
         let starts =
             checkpoint::read_offsets(&self.disk, &self.path, checkpoint::LOG_START_OFFSETS)?;
         let points = checkpoint::read_offsets(&self.disk, &self.path, checkpoint::RECOVERY_POINTS)?;
+        let cleaned = self.read_cleaner_offsets();
         let high_watermarks =
             checkpoint::read_offsets(&self.disk, &self.path, checkpoint::HIGH_WATERMARKS)?;
         checkpoint::remove_clean_shutdown(&self.disk, &self.path)?;
@@ -182,6 +183,7 @@ impl<D: Disk> LogDir<D> {
                     config: (options.config_of)(&partition),
                     log_start_offset: starts.get(&partition).copied().unwrap_or(Offset::ZERO),
                     recovery_point: points.get(&partition).copied().unwrap_or(Offset::ZERO),
+                    cleaner_offset: cleaned.get(&partition).copied(),
                     clean_shutdown: self.clean_shutdown.is_some(),
                     topic_partition: partition,
                 }),
@@ -210,6 +212,11 @@ impl<D: Disk> LogDir<D> {
         config: LogConfig,
         now: Now,
     ) -> Result<Log<D>, LogDirError> {
+        // How far the cleaner got in an earlier partition of that name says nothing of this one.
+        let mut cleaned = self.read_cleaner_offsets();
+        if cleaned.remove(partition).is_some() {
+            self.write_cleaner_offsets(&cleaned)?;
+        }
         let open = OpenLog {
             disk: &self.disk,
             dir: self.path.join(partition.to_string()),
@@ -217,6 +224,7 @@ impl<D: Disk> LogDir<D> {
             config,
             log_start_offset: Offset::ZERO,
             recovery_point: Offset::ZERO,
+            cleaner_offset: None,
             clean_shutdown: false,
         };
         let mut log = Log::open(open, now)?;
@@ -248,6 +256,24 @@ impl<D: Disk> LogDir<D> {
     /// A storage failure.
     pub fn write_log_start_offsets(&self, offsets: &PartitionOffsets) -> Result<(), LogError> {
         checkpoint::write_offsets(&self.disk, &self.path, checkpoint::LOG_START_OFFSETS, offsets)
+    }
+
+    /// Writes how far the cleaner got, as [`Log::cleaner_offset`] gives it.
+    ///
+    /// # Errors
+    /// A storage failure.
+    pub fn write_cleaner_offsets(&self, offsets: &PartitionOffsets) -> Result<(), LogError> {
+        checkpoint::write_offsets(&self.disk, &self.path, checkpoint::CLEANER_OFFSETS, offsets)
+    }
+
+    /// How far the cleaner got. Without the file, or when it does not hold together, the cleaner
+    /// begins again at the logs' starts: it does more than it must and nothing wrong.
+    fn read_cleaner_offsets(&self) -> PartitionOffsets {
+        let name = checkpoint::CLEANER_OFFSETS;
+        checkpoint::read_offsets(&self.disk, &self.path, name).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the cleaner begins again");
+            PartitionOffsets::new()
+        })
     }
 
     /// A clean stop: closes the logs, writes all checkpoints and, last, the marker.

@@ -101,6 +101,10 @@ impl<F: DiskFile> OffsetIndex<F> {
         self.entries.count() >= max_bytes / ENTRY_BYTES
     }
 
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.entries.count() * ENTRY_BYTES
+    }
+
     pub(crate) fn file_mut(&mut self) -> &mut IndexFile<F, ENTRY_BYTES> {
         &mut self.entries
     }

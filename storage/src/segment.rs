@@ -55,6 +55,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) disk: D,
     pub(crate) dir: PathBuf,
     pub(crate) base_offset: Offset,
+    /// Behind the names of the files; empty for a segment of the log.
+    pub(crate) suffix: &'static str,
     /// Shared with the slices that readers hold; their number is what `Arc` counts.
     pub(crate) log: Arc<D::File>,
     pub(crate) size_bytes: u64,
@@ -76,12 +78,23 @@ pub(crate) struct Segment<D: Disk> {
 impl<D: Disk> Segment<D> {
     /// Makes an empty segment, emptying files of the same names.
     pub(crate) fn create(disk: &D, dir: &Path, base_offset: Offset, now_ms: i64) -> Result<Self> {
-        let open = |extension: &str| {
-            let path = dir.join(files::file_name(base_offset, extension));
+        Self::create_as(disk, dir, base_offset, now_ms, "")
+    }
+
+    /// The same with `suffix` behind every name: such files count for nothing yet.
+    pub(crate) fn create_as(
+        disk: &D,
+        dir: &Path,
+        base_offset: Offset,
+        now_ms: i64,
+        suffix: &'static str,
+    ) -> Result<Self> {
+        let path = |extension| dir.join(files::file_name(base_offset, extension) + suffix);
+        let open = |extension| {
+            let path = path(extension);
             disk.open(&path, OpenMode::Truncate).at("create", &path)
         };
-        let txn_path = dir.join(files::file_name(base_offset, files::TXN_INDEX));
-        remove_if_there(disk, &txn_path)?;
+        remove_if_there(disk, &path(files::TXN_INDEX))?;
         Ok(Self {
             log: Arc::new(open(files::LOG)?),
             size_bytes: 0,
@@ -100,6 +113,7 @@ impl<D: Disk> Segment<D> {
             disk: disk.clone(),
             dir: dir.to_path_buf(),
             base_offset,
+            suffix,
         })
     }
 
@@ -131,7 +145,7 @@ impl<D: Disk> Segment<D> {
     }
 
     pub(crate) fn path(&self, extension: &str) -> PathBuf {
-        self.dir.join(files::file_name(self.base_offset, extension))
+        self.dir.join(files::file_name(self.base_offset, extension) + self.suffix)
     }
 
     /// Turns an `io::Error` into ours; costs nothing while all is well.
@@ -226,8 +240,8 @@ impl<D: Disk> Segment<D> {
     /// `max_timestamp_ms` must go to a new segment.
     pub(crate) fn should_roll(&self, batch: &BatchSummary, rules: &RollRules) -> bool {
         let waited_ms = match self.first_timestamp_ms {
-            Some(first) if first >= 0 => batch.max_timestamp_ms - first,
-            _ => rules.now_ms - self.created_ms,
+            Some(first) if first >= 0 => batch.max_timestamp_ms.saturating_sub(first),
+            _ => rules.now_ms.saturating_sub(self.created_ms),
         };
         let relative = batch.last_offset.distance_from(self.base_offset);
         self.size_bytes + batch.size_bytes as u64 > u64::from(rules.segment_bytes)
@@ -303,6 +317,11 @@ impl<D: Disk> Segment<D> {
         bound.map_err(self.failed("read", files::INDEX))
     }
 
+    /// Sizes of the offset index and the time index.
+    pub(crate) fn index_bytes(&self) -> [usize; 2] {
+        [self.offset_index.size_bytes(), self.time_index.size_bytes()]
+    }
+
     /// Ends the segment: its indexes are complete on file and leave memory.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.synced = false;
@@ -362,13 +381,35 @@ impl<D: Disk> Segment<D> {
         self.synced = true;
     }
 
+    /// Gives the files another suffix, the batch file first, as Kafka does.
+    pub(crate) fn rename_suffix(&mut self, suffix: &'static str) -> Result<()> {
+        let from: Vec<PathBuf> = self.present().map(|extension| self.path(extension)).collect();
+        self.suffix = suffix;
+        let to: Vec<PathBuf> = self.present().map(|extension| self.path(extension)).collect();
+        for (from, to) in from.iter().zip(&to) {
+            self.disk.rename(from, to).at("rename", from)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files.
+    pub(crate) fn remove_files(&self) -> Result<()> {
+        for extension in self.present() {
+            remove_if_there(&self.disk, &self.path(extension))?;
+        }
+        Ok(())
+    }
+
+    /// The files that the segment has.
+    fn present(&self) -> impl Iterator<Item = &'static str> {
+        let txn = (!self.txn_index.is_absent()).then_some(files::TXN_INDEX);
+        [files::LOG, files::INDEX, files::TIME_INDEX].into_iter().chain(txn)
+    }
+
     /// Renames the files to `.deleted`; readers keep theirs (rule F08). Gives the new names.
     pub(crate) fn mark_deleted(&self) -> Result<Vec<PathBuf>> {
         let mut renamed = Vec::new();
-        for extension in [files::LOG, files::INDEX, files::TIME_INDEX, files::TXN_INDEX] {
-            if extension == files::TXN_INDEX && self.txn_index.is_absent() {
-                continue;
-            }
+        for extension in self.present() {
             let path = self.path(extension);
             let mut name = path.clone().into_os_string();
             name.push(".");

@@ -81,6 +81,7 @@ impl<D: Disk> Segment<D> {
             disk: disk.clone(),
             dir: dir.to_path_buf(),
             base_offset: base,
+            suffix: "",
             log: Arc::new(log),
             size_bytes,
             next_offset: base,
@@ -143,7 +144,7 @@ impl<D: Disk> Segment<D> {
         };
         let cut = self.size_bytes - end;
         if cut > 0 {
-            self.log.set_len(end).at("truncate", &log_path)?;
+            self.set_end(end)?;
             self.size_bytes = end;
             self.synced = false;
         }
@@ -187,11 +188,19 @@ impl<D: Disk> Segment<D> {
         }
         let cut = found - self.size_bytes;
         if cut > 0 {
-            self.log.set_len(self.size_bytes).at("truncate", &log_path)?;
+            self.set_end(self.size_bytes)?;
         }
         self.finish_indexes()?;
         self.synced = false;
         Ok(cut)
+    }
+
+    /// Cuts the file for good: were the cut lost in a later crash, what it took would stand behind
+    /// batches that are flushed by then and not looked at again.
+    fn set_end(&self, end: u64) -> Result<()> {
+        let path = self.path(files::LOG);
+        self.log.set_len(end).at("truncate", &path)?;
+        self.log.sync_data().at("sync", &path)
     }
 
     fn out_of_place(&self, view: &BatchView<'_>) -> Option<String> {
@@ -255,8 +264,9 @@ impl<D: Disk> Segment<D> {
 
     fn copy_prefix(&self, path: &Path, len: u64) -> Result<D::File> {
         const COPY_BYTES: u64 = 1 << 20;
-        // A crash leaves a `.cleaned` file behind, which counts for nothing.
-        let temporary = self.path(&format!("{}.{}", files::LOG, files::CLEANED));
+        // A crash leaves a `.tmp` file behind, which counts for nothing. The log cleaner may be
+        // writing a `.cleaned` one of this segment.
+        let temporary = self.path(&format!("{}.{}", files::LOG, files::TEMPORARY));
         let copy = self.disk.open(&temporary, OpenMode::Truncate).at("create", &temporary)?;
         let mut position = 0;
         while position < len {

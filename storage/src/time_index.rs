@@ -94,6 +94,10 @@ impl<F: DiskFile> TimeIndex<F> {
         self.entries.count() + 1 >= max_bytes / ENTRY_BYTES
     }
 
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.entries.count() * ENTRY_BYTES
+    }
+
     pub(crate) fn file_mut(&mut self) -> &mut IndexFile<F, ENTRY_BYTES> {
         &mut self.entries
     }

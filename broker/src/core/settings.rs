@@ -41,11 +41,7 @@ impl<'a> SettingsReader<'a> {
         static_configs: &'a StaticConfigs,
         replica_lag_time_max: Duration,
     ) -> Self {
-        let layers = ConfigLayers {
-            dynamic_broker: image.configs(&ConfigResource::broker(node)),
-            dynamic_default: image.configs(&ConfigResource::default_broker()),
-            static_broker: Some(static_configs),
-        };
+        let layers = broker_layers(image, node, static_configs);
         Self { layers, image, replica_lag_time_max }
     }
 
@@ -79,6 +75,12 @@ impl<'a> SettingsReader<'a> {
             retention_bytes: number("retention.bytes", defaults.retention_bytes),
             delete: has_policy("delete"),
             compact: has_policy("compact"),
+            min_cleanable_dirty_ratio: value("min.cleanable.dirty.ratio")
+                .and_then(|value| value.as_f64())
+                .unwrap_or(defaults.min_cleanable_dirty_ratio),
+            min_compaction_lag_ms: number("min.compaction.lag.ms", 0),
+            max_compaction_lag_ms: number("max.compaction.lag.ms", i64::MAX),
+            delete_retention_ms: number("delete.retention.ms", defaults.delete_retention_ms),
             file_delete_delay: milliseconds(number("file.delete.delay.ms", 60_000)),
             flush_messages: number("flush.messages", i64::MAX),
             flush_ms: number("flush.ms", i64::MAX),
@@ -111,6 +113,19 @@ impl<'a> SettingsReader<'a> {
             },
             produce,
         }
+    }
+}
+
+/// What the image and the node's own file say about the configs of `node`.
+pub fn broker_layers<'a>(
+    image: &'a ClusterImage,
+    node: NodeId,
+    static_configs: &'a StaticConfigs,
+) -> ConfigLayers<'a> {
+    ConfigLayers {
+        dynamic_broker: image.configs(&ConfigResource::broker(node)),
+        dynamic_default: image.configs(&ConfigResource::default_broker()),
+        static_broker: Some(static_configs),
     }
 }
 

@@ -303,17 +303,21 @@ impl<D: Disk> Log<D> {
         let jitter = segment_jitter_ms(&self.config, &self.topic_partition, active.base_offset());
         let rules = RollRules {
             segment_bytes: self.config.segment_bytes,
-            segment_ms: self.config.segment_ms - jitter,
+            segment_ms: self.config.max_segment_ms() - jitter,
             index: self.index_limits(),
             now_ms: now.wall_clock_ms,
         };
         let must = active.should_roll(next, &rules);
+        // The new segment begins where the log ends, also below the batch to come: no offset between
+        // two segments is nobody's, and recovery takes such a gap for a loss. Only a batch that lies
+        // too far above, as a compacted leader may send one, has the gap before it.
+        let base = self.log_end_offset().max(next.last_offset - i64::from(i32::MAX));
         // A batch larger than a segment has one to itself; an empty segment is not made twice.
-        let useless = active.size_bytes() == 0 && next.base_offset == active.base_offset();
+        let useless = active.size_bytes() == 0 && base == active.base_offset();
         if !must || useless {
             return Ok(false);
         }
-        self.roll_at(next.base_offset.max(self.log_end_offset()), now)?;
+        self.roll_at(base, now)?;
         Ok(true)
     }
 

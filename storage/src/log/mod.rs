@@ -20,13 +20,17 @@
 //! | `retention.rs` | retention, two-step deletion, removal of the whole log |
 //! | `flush.rs` | fsync, recovery point, closing |
 //! | `producers.rs` | snapshots of the producers' state and its rebuilding (X02) |
+//! | `clean.rs` | what the cleaner may take, and putting its segments in place |
+//! | `sweep.rs` | what a crash left half done in the folder |
 
 mod append;
+mod clean;
 mod flush;
 mod open;
 mod producers;
 mod read;
 mod retention;
+mod sweep;
 mod timestamps;
 mod truncate;
 
@@ -46,6 +50,7 @@ use crate::files;
 use crate::segment::{IndexLimits, Segment};
 
 pub use append::{AppendInfo, BatchTimestamp, LeaderAppend, LeaderAppendOptions};
+pub use clean::Cleanable;
 pub use flush::FlushTicket;
 pub use open::OpenLog;
 pub use read::FetchDataInfo;
@@ -76,6 +81,8 @@ pub struct Log<D: Disk> {
     names_changed: bool,
     /// Counts truncations, so that a flush begun before one is not believed after it.
     truncations: u64,
+    /// How far the cleaner got: what it says of later records is not known.
+    cleaner_offset: Option<Offset>,
 }
 
 impl<D: Disk> Log<D> {
@@ -227,6 +234,22 @@ impl<D: Disk> Log<D> {
         self.producers.remove_expired(now.wall_clock_ms)
     }
 
+    /// How far the cleaner got, for `cleaner-offset-checkpoint`; `None` before its first round.
+    pub fn cleaner_offset(&self) -> Option<Offset> {
+        self.cleaner_offset
+    }
+
+    /// Lowers [`Log::cleaner_offset`] to at most `offset`; gives whether that changed it. To be called,
+    /// and the checkpoint written, before a truncation to `offset`: what is written there afterwards
+    /// was never cleaned, and a tombstone among it that counted as such could be dropped too early.
+    pub fn lower_cleaner_offset(&mut self, offset: Offset) -> bool {
+        let lower = self.cleaner_offset.is_some_and(|cleaned| cleaned > offset);
+        if lower {
+            self.cleaner_offset = Some(offset);
+        }
+        lower
+    }
+
     fn active(&self) -> &Segment<D> {
         &self.segments[self.segments.len() - 1]
     }
@@ -272,7 +295,7 @@ fn epoch_entries(pairs: Vec<(LeaderEpoch, Offset)>) -> impl Iterator<Item = Epoc
 /// How much of `segment.jitter.ms` the segment at `base_offset` loses: fixed by the names, so that
 /// partitions do not roll together and a simulation repeats itself.
 fn segment_jitter_ms(config: &LogConfig, partition: &TopicPartition, base_offset: Offset) -> i64 {
-    let limit = config.segment_jitter_ms.min(config.segment_ms);
+    let limit = config.segment_jitter_ms.min(config.max_segment_ms());
     if limit <= 0 {
         return 0;
     }

@@ -11,6 +11,7 @@ use replication::LeaderEpochCache;
 use replication::producer_state::ProducerStateManager;
 use replication::time::Now;
 
+use super::sweep::sweep;
 use super::{Log, epoch_entries};
 use crate::batches;
 use crate::checkpoint;
@@ -18,7 +19,7 @@ use crate::config::LogConfig;
 use crate::disk::Disk;
 use crate::error::{IoContext, LogError, Result};
 use crate::files;
-use crate::segment::{IndexLimits, Segment, remove_if_there};
+use crate::segment::{IndexLimits, Segment};
 
 /// What is needed to open a log.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct OpenLog<'a, D> {
     pub log_start_offset: Offset,
     /// From `recovery-point-offset-checkpoint`; 0 when it has none.
     pub recovery_point: Offset,
+    /// From `cleaner-offset-checkpoint`; `None` when it has none.
+    pub cleaner_offset: Option<Offset>,
     /// Whether the log directory holds the marker of a clean stop.
     pub clean_shutdown: bool,
 }
@@ -68,6 +71,7 @@ impl<D: Disk> Log<D> {
             unflushed_since: None,
             names_changed: true,
             truncations: 0,
+            cleaner_offset: open.cleaner_offset,
         };
         let on_disk = log.epochs.clone();
         log.load_segments(found.segments, open.clean_shutdown, now)?;
@@ -79,6 +83,12 @@ impl<D: Disk> Log<D> {
         }
         log.drop_stray_snapshots()?;
         log.reload_producers(now)?;
+        if !open.clean_shutdown {
+            // Segments and snapshots from above the end that went must not come back in a later
+            // crash, once the log has grown past them with other records.
+            disk.sync_dir(&log.dir).at("sync", &log.dir)?;
+            log.names_changed = false;
+        }
         Ok(log)
     }
 
@@ -95,8 +105,9 @@ impl<D: Disk> Log<D> {
         self.log_start_offset =
             self.log_start_offset.max(bases.first().copied().unwrap_or(Offset::ZERO));
         if !clean && !bases.is_empty() {
-            // The segment that spans the recovery point, and all after it.
-            let from = self.segment_at(self.recovery_point);
+            // The segment that holds the last flushed batch, and all after it. A flush leaves out the
+            // indexes of the active segment, also when that is closed right after it.
+            let from = self.segment_at(self.recovery_point - 1);
             recover[from..].fill(true);
         }
         let mut state = None;
@@ -117,8 +128,8 @@ impl<D: Disk> Log<D> {
     /// producers' state from one recovered segment to the next.
     ///
     /// A segment may have lost its end at a batch boundary while the next one reached the disk: then
-    /// the next one does not go on where this one ends, and goes too. Only compaction makes such gaps
-    /// for a good reason.
+    /// the next one does not go on where this one ends, and goes too. Our own cleaner leaves no such
+    /// gaps; Kafka's does, below the point that it has reached.
     fn recover_segment(
         &mut self,
         at: usize,
@@ -151,10 +162,12 @@ impl<D: Disk> Log<D> {
         self.epochs = epochs;
         let cut = cut?;
         let next = self.segments.get(at + 1).map(Segment::base_offset);
-        let compacted = self.config.compact;
+        let compacted = |next| {
+            self.config.compact || self.cleaner_offset.is_some_and(|cleaned| next <= cleaned)
+        };
+        let end = self.segments[at].next_offset();
+        let goes_on = cut == 0 && next.is_none_or(|next| end == next || compacted(next));
         let segment = &mut self.segments[at];
-        let goes_on =
-            cut == 0 && next.is_none_or(|next| compacted || segment.next_offset() == next);
         if let Some(next) = next.filter(|_| goes_on) {
             segment.set_next_offset(next);
         }
@@ -215,42 +228,4 @@ fn make_folder<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
         disk.sync_dir(parent).at("sync", parent)?;
     }
     Ok(())
-}
-
-struct Found {
-    segments: Vec<Offset>,
-    snapshots: Vec<Offset>,
-}
-
-/// Looks through the folder: removes what an earlier process left half done, and what has no
-/// segment.
-fn sweep<D: Disk>(disk: &D, dir: &Path) -> Result<Found> {
-    let mut found = Found { segments: Vec::new(), snapshots: Vec::new() };
-    let mut indexes = Vec::new();
-    for entry in disk.list(dir).at("list", dir)? {
-        let (name, path) = (&entry.name, dir.join(&entry.name));
-        let extension = name.rsplit('.').next().unwrap_or_default();
-        if [files::DELETED, files::CLEANED, "tmp"].contains(&extension) {
-            remove_if_there(disk, &path)?;
-        } else if extension == "swap" {
-            let reason = "an interrupted compaction; start Kafka once to complete it".to_string();
-            return Err(LogError::CorruptFile { path, position: 0, reason });
-        } else if let Some(base) = files::parse_file_name(name, files::LOG) {
-            found.segments.push(base);
-        } else if let Some(offset) = files::parse_file_name(name, files::SNAPSHOT) {
-            found.snapshots.push(offset);
-        } else {
-            for index in [files::INDEX, files::TIME_INDEX, files::TXN_INDEX] {
-                indexes
-                    .extend(files::parse_file_name(name, index).map(|base| (base, path.clone())));
-            }
-        }
-    }
-    for (base, path) in indexes {
-        if found.segments.binary_search(&base).is_err() {
-            tracing::warn!(path = %path.display(), "removing an index without a segment");
-            remove_if_there(disk, &path)?;
-        }
-    }
-    Ok(found)
 }

@@ -41,6 +41,7 @@ impl<D: Disk> Log<D> {
         file.sync_data().at("sync", &self.dir)?;
         self.log_start_offset = self.log_start_offset.min(new_end);
         self.recovery_point = self.recovery_point.min(new_end);
+        self.lower_cleaner_offset(new_end);
         self.remove_snapshots(|offset| offset > new_end)?;
         self.epochs.truncate_from_end(new_end);
         self.write_epochs()?;
@@ -72,6 +73,7 @@ impl<D: Disk> Log<D> {
         self.producers.clear(start);
         self.log_start_offset = log_start_offset.unwrap_or(start);
         self.recovery_point = start;
+        self.lower_cleaner_offset(start);
         // Writing the epochs syncs the folder, and with it the new names.
         self.write_epochs()
     }

@@ -34,12 +34,13 @@ pub struct Given<'a, D> {
     pub config: LogConfig,
     pub start: i64,
     pub recovery_point: i64,
+    pub cleaner_offset: Option<Offset>,
     pub clean: bool,
 }
 
 impl<'a, D: Disk> Given<'a, D> {
     pub fn new(disk: &'a D, dir: &'a Path, config: LogConfig) -> Self {
-        Self { disk, dir, config, start: 0, recovery_point: 0, clean: false }
+        Self { disk, dir, config, start: 0, recovery_point: 0, cleaner_offset: None, clean: false }
     }
 
     pub fn clean(mut self) -> Self {
@@ -55,6 +56,7 @@ impl<'a, D: Disk> Given<'a, D> {
             config: self.config,
             log_start_offset: Offset(self.start),
             recovery_point: Offset(self.recovery_point),
+            cleaner_offset: self.cleaner_offset,
             clean_shutdown: self.clean,
         };
         Log::open(open, now(1_000))

@@ -2,6 +2,10 @@
 //! against a naive model.
 
 mod append;
+mod cleaner;
+mod cleaner_golden;
+mod cleaner_model;
+mod cleaner_world;
 mod common;
 mod golden;
 mod kafka_tools;

@@ -1,6 +1,8 @@
 //! A disk in memory that can crash. It keeps two states: what processes see, and what was synced.
 //! A crash leaves everything (a killed process), only what was synced (a lost page cache), or for
-//! each file and name something in between (torn).
+//! each file and each change of a name something in between (torn): a rename is lost or kept as a whole.
+//!
+//! A disk can be told to fail after so many changes, as one does whose process is killed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,8 +29,63 @@ struct State {
     inodes: BTreeMap<u64, Inode>,
     names: BTreeMap<PathBuf, u64>,
     synced_names: BTreeMap<PathBuf, u64>,
+    /// What was done to names since their folders were synced, oldest first.
+    journal: Vec<NameChange>,
     dirs: BTreeSet<PathBuf>,
     fail_writes: bool,
+    /// How many changes are left until everything fails.
+    fuse: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Put(PathBuf, u64),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf, u64),
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
+        match self {
+            NameChange::Put(path, inode) => {
+                names.insert(path.clone(), *inode);
+            }
+            NameChange::Remove(path) => {
+                names.remove(path);
+            }
+            NameChange::Rename(from, to, inode) => {
+                if names.get(from) == Some(inode) {
+                    names.remove(from);
+                }
+                names.insert(to.clone(), *inode);
+            }
+        }
+    }
+
+    fn is_in(&self, dir: &Path) -> bool {
+        let (NameChange::Put(path, _) | NameChange::Remove(path) | NameChange::Rename(path, ..)) =
+            self;
+        path.parent() == Some(dir)
+    }
+}
+
+impl State {
+    /// One more change; fails once the fuse has burnt down.
+    fn burn(&mut self) -> io::Result<()> {
+        match &mut self.fuse {
+            Some(0) => Err(io::Error::other("the process was killed here")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.journal.push(change);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +111,7 @@ impl MemDisk {
     pub fn crash(&self, crash: Crash) -> MemDisk {
         let mut state = self.state().clone();
         state.fail_writes = false;
+        state.fuse = None;
         let mut seed = match crash {
             Crash::KeepAll => return MemDisk(Arc::new(Mutex::new(state))),
             Crash::LoseUnsynced => 0,
@@ -77,19 +135,20 @@ impl MemDisk {
             }
             inode.synced.clone_from(&inode.seen);
         }
-        let all: BTreeSet<PathBuf> =
-            state.names.keys().chain(state.synced_names.keys()).cloned().collect();
-        let mut names = BTreeMap::new();
-        for path in all {
-            let (seen, synced) = (state.names.get(&path), state.synced_names.get(&path));
-            let kept = if torn && random(&mut seed, 2) == 0 { seen } else { synced };
-            if let Some(inode) = kept {
-                names.insert(path, *inode);
+        let mut names = state.synced_names.clone();
+        for change in std::mem::take(&mut state.journal) {
+            if torn && random(&mut seed, 2) == 0 {
+                change.apply(&mut names);
             }
         }
         state.synced_names.clone_from(&names);
         state.names = names;
         MemDisk(Arc::new(Mutex::new(state)))
+    }
+
+    /// Lets `changes` more changes of the disk succeed, and none after them.
+    pub fn fail_after(&self, changes: u64) {
+        self.state().fuse = Some(changes);
     }
 
     pub fn fail_writes(&self, fail: bool) {
@@ -109,14 +168,16 @@ impl Disk for MemDisk {
         let known = state.names.get(path).copied();
         let inode = match (known, mode) {
             (Some(inode), OpenMode::Truncate) => {
+                state.burn()?;
                 state.inodes.get_mut(&inode).ok_or_else(not_found)?.seen.clear();
                 inode
             }
             (Some(inode), _) => inode,
             (None, OpenMode::Create | OpenMode::Truncate) => {
+                state.burn()?;
                 let inode = state.inodes.len() as u64;
                 state.inodes.insert(inode, Inode::default());
-                state.names.insert(path.to_path_buf(), inode);
+                state.change(NameChange::Put(path.to_path_buf(), inode));
                 inode
             }
             (None, _) => return Err(not_found()),
@@ -126,6 +187,7 @@ impl Disk for MemDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
+        state.burn()?;
         if state.dirs.remove(from) {
             state.dirs.insert(to.to_path_buf());
             for names in [true, false] {
@@ -140,13 +202,17 @@ impl Disk for MemDisk {
             }
             return Ok(());
         }
-        let inode = state.names.remove(from).ok_or_else(not_found)?;
-        state.names.insert(to.to_path_buf(), inode);
+        let inode = state.names.get(from).copied().ok_or_else(not_found)?;
+        state.change(NameChange::Rename(from.to_path_buf(), to.to_path_buf(), inode));
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.state().names.remove(path).map(|_| ()).ok_or_else(not_found)
+        let mut state = self.state();
+        state.burn()?;
+        state.names.get(path).ok_or_else(not_found)?;
+        state.change(NameChange::Remove(path.to_path_buf()));
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -180,14 +246,14 @@ impl Disk for MemDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.synced_names.retain(|path, _| path.parent() != Some(dir));
-        let inside: Vec<(PathBuf, u64)> = state
-            .names
-            .iter()
-            .filter(|(path, _)| path.parent() == Some(dir))
-            .map(|(path, inode)| (path.clone(), *inode))
-            .collect();
-        state.synced_names.extend(inside);
+        state.burn()?;
+        let journal = std::mem::take(&mut state.journal);
+        let (inside, others): (Vec<_>, Vec<_>) =
+            journal.into_iter().partition(|change| change.is_in(dir));
+        state.journal = others;
+        for change in inside {
+            change.apply(&mut state.synced_names);
+        }
         Ok(())
     }
 
@@ -215,6 +281,7 @@ impl DiskFile for MemFile {
     }
 
     fn write_at(&self, parts: &[&[u8]], position: u64) -> io::Result<()> {
+        self.disk.state().burn()?;
         if self.disk.state().fail_writes {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -235,10 +302,12 @@ impl DiskFile for MemFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.state().burn()?;
         self.with(|inode| inode.seen.resize(len as usize, 0))
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.disk.state().burn()?;
         self.with(|inode| inode.synced.clone_from(&inode.seen))
     }
 
