@@ -14,6 +14,7 @@
 
 pub mod client;
 pub mod config;
+pub mod events;
 pub mod image;
 pub mod node;
 pub mod placement;

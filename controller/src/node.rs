@@ -19,7 +19,9 @@ use protocol::messages::{RequestBody, ResponseBody};
 use protocol::types::{LeaderEpoch, NodeId, Offset};
 use protocol::{ApiKey, ErrorCode};
 use replication::time::{Instant, Now};
+use replication::trace::{Event, Why};
 
+use crate::events;
 use crate::image::{ApplyError, ClusterImage, ImageDelta};
 use crate::quorum::{
     Committed, LogEntry, QuorumConfig, QuorumError, QuorumNode, QuorumRole, QuorumSnapshot,
@@ -279,6 +281,10 @@ impl<S: QuorumStorage> ControllerNode<S> {
             if !self.maybe_activate(now) {
                 break;
             }
+            let controller = self.config.quorum.node_id;
+            let term = i64::from(self.quorum.status().epoch);
+            let why = Why::QuorumElection;
+            sink.events(None, true, vec![Event::ControllerElected { controller, term, why }]);
         }
         self.release(self.quorum.status().committed, now);
         for (token, reply) in self.replies.drain(..) {
@@ -297,12 +303,18 @@ impl<S: QuorumStorage> ControllerNode<S> {
         let records =
             decode_batch(&entry.data).map_err(|source| NodeError::Decode { offset, source })?;
         let (at, epoch) = (Offset(offset as i64), LeaderEpoch(entry.term as i32));
+        let before = sink.wants_events().then(|| self.committed.clone());
+        let mut delta = ImageDelta::default();
         self.committed
-            .apply_batch(at, epoch, &records, &mut ImageDelta::default())
+            .apply_batch(at, epoch, &records, &mut delta)
             .map_err(|source| NodeError::Apply { offset, source })?;
         self.since_snapshot.0 += entry.data.len() as u64;
         self.since_snapshot.1 += 1;
         sink.committed(at, epoch, &records);
+        if let Some(before) = before {
+            let leads = self.quorum.status().role == QuorumRole::Leader;
+            sink.events(Some(at), leads, events::between(&before, &self.committed, &delta));
+        }
         if self.pending.front().is_some_and(|pending| pending.index <= offset) {
             // Another leader's entry where ours was proposed: ours is lost.
             let lost = |pending: &Pending| pending.index == offset && pending.epoch != epoch.get();

@@ -1,6 +1,7 @@
 //! Three controllers with real files and real gRPC on loopback, and a broker's client.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use controller::ClusterImage;
@@ -14,6 +15,8 @@ use controller::rpc::{ControllerHost, HostConfig, MonotonicClock};
 use controller::state::ControllerConfig;
 use protocol::messages::{BrokerRegistrationRequest, FetchRequest};
 use protocol::{ErrorCode, NodeId, Offset, Uuid};
+use replication::time::Now;
+use replication::trace::{Event, NoTrace, TraceSink};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -43,7 +46,21 @@ fn config(id: NodeId, cluster: &Cluster) -> HostConfig {
     }
 }
 
+/// What all controllers told, in order.
+#[derive(Default)]
+struct Told(Mutex<Vec<(NodeId, Event)>>);
+
+impl TraceSink for Told {
+    fn emit(&self, _at: Now, node: NodeId, event: Event) {
+        self.0.lock().expect("no test panics in here").push((node, event));
+    }
+}
+
 async fn start(count: i32) -> Cluster {
+    start_traced(count, Arc::new(NoTrace)).await
+}
+
+async fn start_traced(count: i32, trace: Arc<dyn TraceSink>) -> Cluster {
     let mut cluster =
         Cluster { hosts: BTreeMap::new(), folders: BTreeMap::new(), addresses: BTreeMap::new() };
     let mut listeners = Vec::new();
@@ -55,8 +72,9 @@ async fn start(count: i32) -> Cluster {
         listeners.push((id, listener));
     }
     for (id, listener) in listeners {
-        let host = ControllerHost::start(config(id, &cluster), listener).await.expect("starts");
-        cluster.hosts.insert(id, host);
+        let started =
+            ControllerHost::start_traced(config(id, &cluster), listener, trace.clone()).await;
+        cluster.hosts.insert(id, started.expect("starts"));
     }
     cluster
 }
@@ -196,4 +214,26 @@ async fn a_call_without_a_majority_ends_at_its_deadline() {
     let answer = client.call(4, registration(10), Duration::from_millis(1500)).await;
     assert!(matches!(answer, Err(CallError::TimedOut { .. })), "{answer:?}");
     cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leading_controller_tells_the_trace_what_was_decided_and_the_others_do_not() {
+    let told = Arc::new(Told::default());
+    let mut cluster = start_traced(3, told.clone()).await;
+    let client = cluster.client();
+    register(&client, 7).await;
+    cluster.stop_all().await;
+    let told = told.0.lock().expect("no test panics in here");
+    let elected = |entry: &&(NodeId, Event)| matches!(entry.1, Event::ControllerElected { .. });
+    let leaders: Vec<NodeId> = told.iter().filter(elected).map(|(node, _)| *node).collect();
+    assert!(!leaders.is_empty());
+    let registered: Vec<NodeId> = told
+        .iter()
+        .filter(|(_, event)| {
+            matches!(event, Event::BrokerRegistered { broker, .. } if *broker == NodeId(7))
+        })
+        .map(|(node, _)| *node)
+        .collect();
+    assert_eq!(registered.len(), 1, "{told:?}");
+    assert!(leaders.contains(&registered[0]), "told by who led");
 }

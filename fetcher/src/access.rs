@@ -7,6 +7,7 @@
 
 use protocol::{LeaderEpoch, Offset, Records, TopicIdPartition};
 use replication::EpochEndOffset;
+use replication::trace::Event;
 use replication::truncation::Truncation;
 
 /// A follower's log at one moment.
@@ -108,6 +109,9 @@ pub trait ReplicaAccess {
         partition: &TopicIdPartition,
         data: LeaderData,
     ) -> Result<ReplicaLog, ReplicaError>;
+
+    /// Takes an event of the fetcher's own for the trace: a dropped answer, a pause.
+    fn trace(&self, event: Event);
 
     /// The partition is not fetched any more until it is assigned anew.
     fn on_partition_failed(&self, partition: &TopicIdPartition, failure: &PartitionFailure);

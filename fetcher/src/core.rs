@@ -12,9 +12,10 @@ use crate::access::{PartitionFailure, ReplicaAccess, ReplicaError};
 use crate::partition::{FetchState, FollowAssignment, Phase, key_of};
 use crate::request::{self, AskedOffset};
 use protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse};
-use protocol::{BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicIdPartition};
+use protocol::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use replication::fetch_session::{FetchSessionHandler, PartitionKey};
 use replication::time::Instant;
+use replication::trace::{Event, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -255,15 +256,20 @@ impl FetcherCore {
     }
 
     /// The request was not answered: the connection failed, or the answer could not be read.
-    pub fn on_request_failed(&mut self, now: Instant) {
+    pub fn on_request_failed<A: ReplicaAccess + ?Sized>(&mut self, access: &A, now: Instant) {
         if self.in_flight.take() == Some(InFlight::Fetch) {
             self.session.on_failure();
         }
-        self.back_off(now);
+        self.back_off(access, now);
     }
 
-    pub(crate) fn back_off(&mut self, now: Instant) {
+    pub(crate) fn back_off<A: ReplicaAccess + ?Sized>(&mut self, access: &A, now: Instant) {
         self.backoff_until = Some(now + self.config.backoff);
+        access.trace(Event::FetcherBackedOff {
+            leader: self.leader,
+            pause_ms: self.config.backoff.as_millis() as i64,
+            why: Why::LeaderOutOfReach,
+        });
     }
 
     fn wake_delayed<A: ReplicaAccess + ?Sized>(&mut self, access: &A, now: Instant) {
@@ -329,28 +335,52 @@ impl FetcherCore {
         }
     }
 
-    /// Leaves the partition alone for the back-off, then goes on where it stands.
-    pub(crate) fn delay(&mut self, key: &PartitionKey, now: Instant) {
-        self.delay_for(key, self.config.backoff, now);
+    /// Leaves the partition alone for the back-off after `error`, then goes on where it stands.
+    pub(crate) fn delay<A: ReplicaAccess + ?Sized>(
+        &mut self,
+        access: &A,
+        key: &PartitionKey,
+        error: ErrorCode,
+        now: Instant,
+    ) {
+        self.delay_for(access, key, (error, self.config.backoff), now);
     }
 
     /// The same for a leader that may learn of its part in a moment: the pauses begin short and double
     /// up to the back-off.
-    pub(crate) fn delay_early(&mut self, key: &PartitionKey, now: Instant) {
+    pub(crate) fn delay_early<A: ReplicaAccess + ?Sized>(
+        &mut self,
+        access: &A,
+        key: &PartitionKey,
+        error: ErrorCode,
+        now: Instant,
+    ) {
         let Some(state) = self.partitions.get_mut(key) else {
             return;
         };
         let pause = FIRST_EARLY_PAUSE * (1 << state.early_tries.min(10));
         state.early_tries += 1;
-        self.delay_for(key, pause.min(self.config.backoff), now);
+        self.delay_for(access, key, (error, pause.min(self.config.backoff)), now);
     }
 
-    fn delay_for(&mut self, key: &PartitionKey, pause: Duration, now: Instant) {
+    fn delay_for<A: ReplicaAccess + ?Sized>(
+        &mut self,
+        access: &A,
+        key: &PartitionKey,
+        (error, pause): (ErrorCode, Duration),
+        now: Instant,
+    ) {
         let until = now + pause;
         if let Some(state) = self.partitions.get_mut(key)
             && state.delayed_until.is_none()
         {
             state.delayed_until = Some(until);
+            access.trace(Event::FetchDelayed {
+                partition: state.partition.topic_partition.clone(),
+                error_code: error.code(),
+                pause_ms: pause.as_millis() as i64,
+                why: Why::LeaderNotReady,
+            });
             self.delayed.insert((until, key.clone()));
             self.asking.remove(key);
             self.session.remove(key);
@@ -388,14 +418,14 @@ impl FetcherCore {
         match error {
             ReplicaError::Corrupt(_) | ReplicaError::NotFollower => {
                 tracing::info!(?key, %error, "backing off");
-                self.delay(key, now);
+                self.delay(access, key, ErrorCode::None, now);
             }
             ReplicaError::UnexpectedOffset { .. } => {
                 // The log moved under us: read its end again, after a pause so as not to spin.
                 if let Some(state) = self.partitions.get_mut(key) {
                     state.phase = Phase::Starting;
                 }
-                self.delay(key, now);
+                self.delay(access, key, ErrorCode::None, now);
             }
             ReplicaError::Storage(_) | ReplicaError::Other(_) => {
                 self.fail(access, key, PartitionFailure::Replica(error));

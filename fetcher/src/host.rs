@@ -170,7 +170,7 @@ where
         let now = self.environment.now();
         let mut core = self.core();
         tracing::info!(leader = %core.leader(), %error, "no answer from the leader, backing off");
-        core.on_request_failed(now);
+        core.on_request_failed(&*self.access, now);
     }
 
     /// Waits for new partitions or the next deadline. Answers false on shutdown.
@@ -203,7 +203,7 @@ where
         } else if let Err(error) = tokio::task::spawn_blocking(apply).await {
             tracing::error!(%error, "an answer of the leader could not be applied");
             let now = self.environment.now();
-            self.core().on_request_failed(now);
+            self.core().on_request_failed(&*self.access, now);
         }
     }
 

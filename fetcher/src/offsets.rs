@@ -47,7 +47,7 @@ impl FetcherCore {
                 Some((error_code, offset)) => {
                     self.on_offset(access, &question, *error_code, *offset, now);
                 }
-                None => self.delay(&question.key, now),
+                None => self.delay(access, &question.key, ErrorCode::None, now),
             }
         }
     }
@@ -71,7 +71,7 @@ impl FetcherCore {
         match ErrorCode::from_code(error_code) {
             ErrorCode::None if offset >= Offset::ZERO => {}
             ErrorCode::FencedLeaderEpoch => return self.on_fenced(access, key),
-            _ => return self.delay(key, now),
+            error => return self.delay(access, key, error, now),
         }
         let step = match question.phase {
             Phase::AskingEarliest { leader_end } => {

@@ -25,6 +25,7 @@ use protocol::{ErrorCode, LeaderEpoch, Offset, SessionId};
 use replication::EpochEndOffset;
 use replication::fetch_session::{PartitionKey, ResponseVerdict};
 use replication::time::Instant;
+use replication::trace::{Event, Why};
 use replication::truncation::{FetchPoint, is_answer_current};
 
 impl FetcherCore {
@@ -46,7 +47,7 @@ impl FetcherCore {
             }
             (in_flight, _) => {
                 self.in_flight = in_flight;
-                self.on_request_failed(now);
+                self.on_request_failed(access, now);
             }
         }
     }
@@ -70,18 +71,37 @@ impl FetcherCore {
             answered.iter().map(|(key, _)| key),
         );
         if verdict == ResponseVerdict::Reset {
-            self.on_session_reset(ErrorCode::from_code(response.error_code), now);
+            self.on_session_reset(access, ErrorCode::from_code(response.error_code), now);
             return;
         }
         self.resets_in_a_row = 0;
         for (key, data) in answered {
             if self.stands_as_asked(&key) {
                 self.on_partition_data(access, &key, data, now);
+            } else {
+                self.note_dropped(access, &key);
             }
         }
     }
 
-    fn on_session_reset(&mut self, error: ErrorCode, now: Instant) {
+    /// An answer to what is not asked any more changes nothing (T10).
+    fn note_dropped<A: ReplicaAccess + ?Sized>(&self, access: &A, key: &PartitionKey) {
+        if let (Some(state), Some(sent)) = (self.partitions.get(key), self.session.sent(key)) {
+            access.trace(Event::FetchAnswerDropped {
+                partition: state.partition.topic_partition.clone(),
+                request_offset: sent.fetch_offset,
+                fetch_offset: state.fetch_offset,
+                why: Why::StaleFetchAnswer,
+            });
+        }
+    }
+
+    fn on_session_reset<A: ReplicaAccess + ?Sized>(
+        &mut self,
+        access: &A,
+        error: ErrorCode,
+        now: Instant,
+    ) {
         tracing::info!(leader = %self.leader(), %error, "the fetch session starts over");
         self.resets_in_a_row = self.resets_in_a_row.saturating_add(1);
         let at_once = matches!(
@@ -91,7 +111,7 @@ impl FetcherCore {
                 | ErrorCode::InvalidFetchSessionEpoch
         );
         if !at_once || self.resets_in_a_row > 1 {
-            self.back_off(now);
+            self.back_off(access, now);
         }
     }
 
@@ -136,11 +156,11 @@ impl FetcherCore {
             | ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId) => {
                 tracing::debug!(?key, %error, "the leader does not know yet that it leads");
-                self.delay_early(key, now);
+                self.delay_early(access, key, error, now);
             }
             error => {
                 tracing::debug!(?key, %error, "the leader refuses, backing off");
-                self.delay(key, now);
+                self.delay(access, key, error, now);
             }
         }
     }
@@ -200,7 +220,7 @@ impl FetcherCore {
             return;
         };
         if diverging.end_offset < Offset::ZERO {
-            self.delay(key, now);
+            self.delay(access, key, ErrorCode::None, now);
             return;
         }
         let partition = &state.partition;

@@ -21,6 +21,11 @@ pub use why::Why;
 pub trait TraceSink: Send + Sync {
     /// Takes an event that `node` decided at `at`.
     fn emit(&self, at: Now, node: NodeId, event: Event);
+
+    /// Whether anybody listens: what costs something to find out need not be found out otherwise.
+    fn is_enabled(&self) -> bool {
+        true
+    }
 }
 
 /// A sink that drops everything.
@@ -29,6 +34,10 @@ pub struct NoTrace;
 
 impl TraceSink for NoTrace {
     fn emit(&self, _at: Now, _node: NodeId, _event: Event) {}
+
+    fn is_enabled(&self) -> bool {
+        false
+    }
 }
 
 /// A list of node ids that shows as `[1,2,3]`.
@@ -275,6 +284,13 @@ events! {
             /// Kafka's error code.
             error_code: i16,
         } => "fetching stopped by error {error_code}",
+        /// The fetcher leaves a partition alone for a while.
+        FetchDelayed {
+            /// Kafka's error code; 0 when the replica itself could not go on.
+            error_code: i16,
+            /// For how long, in milliseconds.
+            pause_ms: i64,
+        } => "fetching waits {pause_ms} ms after error {error_code}",
         /// The log was opened and recovered.
         LogRecovered {
             /// Its start.
@@ -361,6 +377,22 @@ events! {
             /// The epoch it was given.
             broker_epoch: BrokerEpoch,
         } => "broker {broker} registered with epoch {broker_epoch}",
+        /// A log directory of a broker failed.
+        DirectoryLost {
+            /// The broker.
+            broker: NodeId,
+            /// Its epoch.
+            broker_epoch: BrokerEpoch,
+            /// How many directories of it still work.
+            directories: i32,
+        } => "broker {broker} lost a log directory at epoch {broker_epoch}, {directories} left",
+        /// A fetcher leaves its leader alone for a while.
+        FetcherBackedOff {
+            /// The leader that it pulls from.
+            leader: NodeId,
+            /// For how long, in milliseconds.
+            pause_ms: i64,
+        } => "fetching from {leader} waits {pause_ms} ms",
         /// A broker was fenced.
         BrokerFenced {
             /// The broker.

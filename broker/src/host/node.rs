@@ -143,11 +143,14 @@ struct RunningBroker {
 /// without a format step.
 ///
 /// # Errors
-/// A `meta.properties` that cannot be read.
+/// A `meta.properties` that does not hold together.
 pub fn cluster_id_of(config: &BrokerConfig) -> Result<String, storage::LogError> {
     for dir in &config.log.dirs {
-        if let Some(meta) = checkpoint::read_meta_properties(&RealDisk, dir)? {
-            return Ok(meta.cluster_id);
+        match checkpoint::read_meta_properties(&RealDisk, dir) {
+            Ok(Some(meta)) => return Ok(meta.cluster_id),
+            // A directory that is out of use; another may know.
+            Ok(None) | Err(storage::LogError::Storage { .. }) => {}
+            Err(error) => return Err(error),
         }
     }
     let voters = config.properties.get("controller.quorum.voters").map_or("", String::as_str);
@@ -169,7 +172,7 @@ impl Node {
         let clock = MonotonicClock::start();
         let HeldDirs { logs, locked } = hold_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
-            Some(start_controller(&config, &options.cluster_id, clock).await?)
+            Some(start_controller(&config, &options, clock).await?)
         } else {
             None
         };
@@ -283,9 +286,10 @@ fn new_uuid() -> Uuid {
 
 async fn start_controller(
     config: &BrokerConfig,
-    cluster_id: &str,
+    options: &NodeOptions,
     clock: MonotonicClock,
 ) -> Result<ControllerHost, StartError> {
+    let cluster_id = options.cluster_id.as_str();
     let endpoint = config
         .listeners
         .controller
@@ -331,7 +335,7 @@ async fn start_controller(
         peers: peers(config),
         clock,
     };
-    Ok(ControllerHost::start(host, listener).await?)
+    Ok(ControllerHost::start_traced(host, listener, options.trace.clone()).await?)
 }
 
 fn peers(config: &BrokerConfig) -> BTreeMap<NodeId, String> {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use protocol::ErrorCode;
 use protocol::messages::ResponseBody;
 use protocol::types::{LeaderEpoch, NodeId, Offset};
+use replication::trace::Event;
 
 use crate::image::ClusterImage;
 use crate::quorum::{LogEntry, QuorumRole};
@@ -40,6 +41,16 @@ pub trait NodeSink {
 
     /// The batch at `offset` is committed and applied here; in order, each once.
     fn committed(&mut self, offset: Offset, epoch: LeaderEpoch, records: &[MetadataRecord]);
+
+    /// What the batch at `offset` means, for the trace; without an offset, what this controller did. Every
+    /// controller finds out the same: `leads` is true on the one that leads the quorum, so that a cluster
+    /// of processes tells it once (in a rare change of leaders, twice).
+    fn events(&mut self, _offset: Option<Offset>, _leads: bool, _events: Vec<Event>) {}
+
+    /// Whether anybody wants [`NodeSink::events`].
+    fn wants_events(&self) -> bool {
+        false
+    }
 
     /// A leader's snapshot took the place of everything committed here before.
     fn replaced(&mut self, image: &ClusterImage);

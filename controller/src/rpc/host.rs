@@ -12,6 +12,7 @@ use bytes::Bytes;
 use protocol::messages::RequestBody;
 use protocol::types::{LeaderEpoch, NodeId, Offset};
 use replication::time::{Instant, Now};
+use replication::trace::{Event, NoTrace, TraceSink};
 use tokio::sync::{oneshot, watch};
 
 use super::peers::Peers;
@@ -198,7 +199,8 @@ impl ControllerHandle {
 #[derive(Debug)]
 pub struct ControllerHost {
     handle: ControllerHandle,
-    ended: oneshot::Receiver<Result<(), HostError>>,
+    /// `None` once its end was heard of.
+    ended: Option<oneshot::Receiver<Result<(), HostError>>>,
     stop_service: Option<oneshot::Sender<()>>,
     service: tokio::task::JoinHandle<Result<(), HostError>>,
 }
@@ -212,6 +214,19 @@ impl ControllerHost {
         config: HostConfig,
         listener: tokio::net::TcpListener,
     ) -> Result<Self, HostError> {
+        Self::start_traced(config, listener, Arc::new(NoTrace)).await
+    }
+
+    /// As [`ControllerHost::start`], and tells `trace` what the cluster decides while this controller
+    /// leads.
+    ///
+    /// # Errors
+    /// As [`ControllerHost::start`].
+    pub async fn start_traced(
+        config: HostConfig,
+        listener: tokio::net::TcpListener,
+        trace: Arc<dyn TraceSink>,
+    ) -> Result<Self, HostError> {
         let (inputs, queue) = sync_channel(INPUT_QUEUE);
         let (started, on_start) = oneshot::channel();
         let (end, ended) = oneshot::channel();
@@ -220,14 +235,14 @@ impl ControllerHost {
         let feedback = inputs.clone();
         std::thread::Builder::new()
             .name(format!("controller-{}", config.node.quorum.node_id))
-            .spawn(move || run_thread(&runtime, config, feedback, &queue, started, end))
+            .spawn(move || run_thread(&runtime, config, trace, feedback, &queue, started, end))
             .map_err(HostError::Thread)?;
         let stopped_early = || HostError::Service("the thread ended while it started".to_owned());
         let status = on_start.await.map_err(|_| stopped_early())??;
         let handle = ControllerHandle { inputs, status, cluster_id };
         let (stop_service, service_stops) = oneshot::channel();
         let service = tokio::spawn(server::serve(handle.clone(), listener, service_stops));
-        Ok(Self { handle, ended, stop_service: Some(stop_service), service })
+        Ok(Self { handle, ended: Some(ended), stop_service: Some(stop_service), service })
     }
 
     /// Talks to this controller within the process.
@@ -235,12 +250,16 @@ impl ControllerHost {
         self.handle.clone()
     }
 
-    /// Waits until the controller ends by itself, which it only does on a final error.
+    /// Waits until the controller ends by itself, which it only does on a final error. Told once.
     pub async fn wait_for_failure(&mut self) -> HostError {
-        let ended = HostError::Service("the controller's thread ended".to_owned());
-        match (&mut self.ended).await {
+        let Some(ended) = &mut self.ended else {
+            return std::future::pending().await;
+        };
+        let result = ended.await;
+        self.ended = None;
+        match result {
             Ok(Err(error)) => error,
-            _ => ended,
+            _ => HostError::Service("the controller's thread ended".to_owned()),
         }
     }
 
@@ -255,7 +274,10 @@ impl ControllerHost {
             input = back;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let ended = (&mut self.ended).await.unwrap_or(Ok(()));
+        let ended = match self.ended.take() {
+            Some(ended) => ended.await.unwrap_or(Ok(())),
+            None => Ok(()),
+        };
         if let Some(stop) = self.stop_service.take() {
             let _ = stop.send(());
         }
@@ -278,6 +300,7 @@ type Started = Result<watch::Receiver<NodeStatus>, HostError>;
 fn run_thread(
     runtime: &tokio::runtime::Handle,
     config: HostConfig,
+    trace: Arc<dyn TraceSink>,
     feedback: SyncSender<Input>,
     queue: &Receiver<Input>,
     started: oneshot::Sender<Started>,
@@ -306,7 +329,13 @@ fn run_thread(
         node,
         clock,
         status,
-        effects: Effects { peers, waiting: BTreeMap::new() },
+        effects: Effects {
+            peers,
+            waiting: BTreeMap::new(),
+            node: config.node.quorum.node_id,
+            clock,
+            trace,
+        },
         next_token: 0,
         stop_by: None,
     };
@@ -395,6 +424,9 @@ impl Thread {
 struct Effects {
     peers: Peers,
     waiting: BTreeMap<u64, oneshot::Sender<Reply>>,
+    node: NodeId,
+    clock: MonotonicClock,
+    trace: Arc<dyn TraceSink>,
 }
 
 impl NodeSink for Effects {
@@ -413,6 +445,18 @@ impl NodeSink for Effects {
     fn committed(&mut self, _offset: Offset, _epoch: LeaderEpoch, _records: &[MetadataRecord]) {}
 
     fn replaced(&mut self, _image: &ClusterImage) {}
+
+    fn events(&mut self, _offset: Option<Offset>, leads: bool, events: Vec<Event>) {
+        if leads {
+            for event in events {
+                self.trace.emit(self.clock.now(), self.node, event);
+            }
+        }
+    }
+
+    fn wants_events(&self) -> bool {
+        self.trace.is_enabled()
+    }
 }
 
 impl From<QuorumError> for HostError {

@@ -17,6 +17,7 @@ use protocol::{
     BrokerEpoch, LeaderEpoch, NodeId, Offset, Records, TopicIdPartition, TopicPartition, Uuid,
 };
 use replication::time::Instant;
+use replication::trace::Event;
 use replication::truncation::{FollowerLog, Truncation, decide_truncation};
 use replication::{EpochEndOffset, LeaderEpochCache};
 use std::sync::Mutex;
@@ -103,6 +104,7 @@ fn decode(mut bytes: Bytes) -> Vec<Batch> {
 pub struct Replicas {
     pub logs: Mutex<Vec<Log>>,
     pub calls: Mutex<Vec<String>>,
+    pub events: Mutex<Vec<Event>>,
     pub next_error: Mutex<Option<ReplicaError>>,
 }
 
@@ -113,6 +115,12 @@ impl Replicas {
 
     pub fn log_of(&self, partition: usize) -> Log {
         self.logs.lock().unwrap()[partition].clone()
+    }
+
+    /// What the fetcher told the trace since the last time, each as its line.
+    pub fn take_events(&self) -> Vec<String> {
+        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        events.iter().map(ToString::to_string).collect()
     }
 
     pub fn take_calls(&self) -> Vec<String> {
@@ -208,6 +216,10 @@ impl ReplicaAccess for Replicas {
             log.start = log.start.max(data.log_start_offset.get().min(log.high_watermark));
         });
         self.log(partition)
+    }
+
+    fn trace(&self, event: Event) {
+        self.events.lock().unwrap().push(event);
     }
 
     fn on_partition_failed(&self, partition: &TopicIdPartition, failure: &PartitionFailure) {

@@ -93,6 +93,11 @@ fn t10_an_answer_for_a_partition_removed_or_moved_meanwhile_is_dropped() {
     core.add_partitions(&replicas, [assignment(0, 0)], at(0));
     core.on_response(&replicas, leader.answer(&request), at(0));
     assert_eq!(replicas.log_of(0).end, 2, "no gap and no repeat");
+    let told = replicas.take_events();
+    assert!(
+        matches!(&told[..], [one] if one.contains("dropped an answer for 0, fetching at 2")),
+        "{told:?}"
+    );
     round(&mut core, &replicas, &leader, at(0));
     assert_eq!(replicas.log_of(0).batches, leader.logs[0].batches);
 }
@@ -208,7 +213,8 @@ fn a_failed_request_backs_off_and_the_next_one_is_full() {
     let opened = FetchResponse { session_id: 33, ..leader.fetch(&first) };
     core.on_response(&replicas, FetcherResponse::Fetch(opened), at(0));
     poll_fetch(&mut core, &replicas, at(0));
-    core.on_request_failed(at(0));
+    core.on_request_failed(&replicas, at(0));
+    assert_eq!(replicas.take_events().len(), 1, "one back-off of the whole fetcher");
     assert_eq!(poll(&mut core, &replicas, at(999)), None);
     let again = poll_fetch(&mut core, &replicas, at(1000));
     assert_eq!((again.session_id, again.session_epoch), (33, 0));

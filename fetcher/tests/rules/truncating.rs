@@ -107,12 +107,14 @@ fn t09_a_newer_leader_stops_the_partition_and_an_older_one_delays_it() {
     assert_eq!(core.partition(&tip(0)).unwrap().phase, fenced);
     assert_eq!(core.failed_count(), 1);
     assert_eq!(core.partition(&tip(1)).unwrap().delayed_until, Some(at(20)));
+    let told = replicas.take_events();
+    assert!(matches!(&told[..], [one] if one.contains("waits 20 ms after error 75")), "{told:?}");
     assert_eq!(core.next_wakeup(at(0)), Some(at(20)));
     assert_eq!(poll(&mut core, &replicas, at(19)), None);
     let request = poll_fetch(&mut core, &replicas, at(20));
     assert_eq!(asked(&request), [(1, 4, 6)], "the fenced one waits for metadata");
     assert!(replicas.take_calls().iter().all(|call| call.starts_with("failed 0")));
-    core.on_request_failed(at(20));
+    core.on_request_failed(&replicas, at(20));
     core.add_partitions(&replicas, [assignment(0, 9)], at(20));
     assert_eq!(asked(&poll_fetch(&mut core, &replicas, at(1020))), [(1, 4, 6), (0, 4, 6)]);
 }

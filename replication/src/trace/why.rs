@@ -44,6 +44,8 @@ whys! {
     DivergingMovesNothing = "T08", Some(320), "a diverging answer moves no watermark";
     EpochMismatch = "T09", Some(320), "no truncation and no append across different epochs";
     StaleFetchAnswer = "T10", None, "the answer belongs to an earlier state of the fetcher";
+    LeaderNotReady = "T09", Some(320), "the leader has not heard of this epoch yet, or cannot serve now";
+    LeaderOutOfReach = "T09", None, "the leader does not answer, or refuses everything";
     BelowLeaderLogStart = "T11", None, "the leader's log starts beyond ours, so start there";
     BeyondLeaderLogEnd = "T11", None, "the leader's log ends before ours, so cut to its end";
     RecoveredFromDisk = "T12", Some(101), "what the disk kept, up to the last whole batch";

@@ -287,9 +287,6 @@ impl Simulation {
         let known = self.active_controller.map_or(-1, |(_, known)| known);
         if epoch > known {
             self.active_controller = Some((id, epoch));
-            let term = i64::from(epoch);
-            let why = Why::QuorumElection;
-            self.note(id, Event::ControllerElected { controller: id, term, why });
         }
     }
 

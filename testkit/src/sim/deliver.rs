@@ -186,7 +186,7 @@ impl Simulation {
                 RpcAnswer::Kafka(ResponseBody::ListOffsets(list)) => {
                     FetcherResponse::ListOffsets(list)
                 }
-                _ => return slot.core.on_request_failed(now),
+                _ => return slot.core.on_request_failed(&*access, now),
             };
             slot.core.on_response(&*access, response, now);
         });
@@ -318,7 +318,11 @@ impl Simulation {
         let status = process.controller.status();
         let busy = !effects.messages.is_empty() || !replies.is_empty();
         for (offset, epoch, records) in effects.committed {
-            self.on_committed(id, offset, epoch, &records)?;
+            let events = effects.events.remove(&Some(offset)).unwrap_or_default();
+            self.on_committed(id, offset, epoch, &records, events)?;
+        }
+        for event in effects.events.into_values().flatten() {
+            self.note(id, event);
         }
         if status.is_active {
             self.on_active_controller(id, status.epoch);

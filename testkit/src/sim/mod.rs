@@ -10,7 +10,7 @@
 //! | `control.rs` | starting, stopping, breaking, single requests |
 //! | `network.rs`, `disk.rs`, `quorum_storage.rs`, `clock.rs`, `random.rs` | what nodes stand on |
 //! | `clients.rs` | producers and consumers |
-//! | `observe.rs`, `metadata_events.rs` | what the invariants and the trace get to see |
+//! | `observe.rs` | what the invariants and the trace get to see |
 //! | `query.rs` | what stories and tests ask of a cluster |
 //! | `run.rs` | random runs |
 
@@ -20,7 +20,6 @@ mod control;
 mod deliver;
 pub mod disk;
 mod links;
-mod metadata_events;
 mod network;
 mod node;
 mod observe;

@@ -21,6 +21,7 @@ use controller::state::ControllerConfig;
 use fetcher::FetcherConfig;
 use protocol::{BrokerEpoch, LeaderEpoch, NodeId, Offset, RequestBody, Uuid};
 use replication::time::{Instant, Now};
+use replication::trace::Event;
 use storage::Identity;
 
 use super::clock::SimClock;
@@ -376,6 +377,8 @@ pub(super) struct ControllerEffects {
     pub(super) messages: Vec<(NodeId, Bytes)>,
     pub(super) replies: Vec<(ReplyToken, Reply)>,
     pub(super) committed: Vec<(Offset, LeaderEpoch, Vec<MetadataRecord>)>,
+    /// What the batches mean, and what the controller itself did.
+    pub(super) events: BTreeMap<Option<Offset>, Vec<Event>>,
 }
 
 impl NodeSink for ControllerEffects {
@@ -392,6 +395,14 @@ impl NodeSink for ControllerEffects {
     }
 
     fn replaced(&mut self, _image: &ClusterImage) {}
+
+    fn events(&mut self, offset: Option<Offset>, _leads: bool, events: Vec<Event>) {
+        self.events.entry(offset).or_default().extend(events);
+    }
+
+    fn wants_events(&self) -> bool {
+        true
+    }
 }
 
 pub(super) fn raft_envelope(from: NodeId, to: NodeId, message: Bytes) -> Envelope {

@@ -15,7 +15,6 @@ use replication::partition::FetchIsolation;
 use replication::trace::{Event, TraceSink};
 
 use super::disk::SimDisk;
-use super::metadata_events;
 use super::world::Simulation;
 use crate::invariants::{
     BatchEntry, BrokerFacts, ClusterFacts, LogChange, PartitionFacts, ReplicaFacts,
@@ -142,23 +141,24 @@ impl Simulation {
         }
     }
 
-    /// A controller applied a committed batch of metadata.
+    /// A controller applied a committed batch of metadata, which means these events: told by the first that
+    /// does.
     pub(super) fn on_committed(
         &mut self,
         id: NodeId,
         offset: Offset,
         epoch: LeaderEpoch,
         records: &[MetadataRecord],
+        events: Vec<Event>,
     ) -> Result<()> {
         self.checker.on_committed_metadata(id, offset, hash(epoch, &encode_batch(records)));
         if offset <= self.cluster.offset() {
             return Ok(());
         }
-        let before = self.cluster.clone();
         let mut delta = controller::ImageDelta::default();
         self.cluster.apply_batch(offset, epoch, records, &mut delta)?;
         let now = self.nodes[&id].clock.read();
-        for event in metadata_events::between(&before, &self.cluster, &delta) {
+        for event in events {
             self.trace.emit(now, id, event);
         }
         self.checker.on_cluster(cluster_facts(&self.cluster));

@@ -218,6 +218,10 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
         Ok(log)
     }
 
+    fn trace(&self, event: Event) {
+        self.host.trace.emit(self.now(), self.config.node, event);
+    }
+
     fn on_partition_failed(&self, partition: &TopicIdPartition, failure: &PartitionFailure) {
         tracing::warn!(partition = %partition.topic_partition, %failure, "fetching stopped");
         let error_code = match failure {

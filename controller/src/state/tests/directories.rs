@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// Brokers 1 to 3 with two directories each; partitions 0 and 1 of broker 1 in one each.
-    fn with_dirs() -> Self {
+    pub(super) fn with_dirs() -> Self {
         let mut cluster = Self::empty();
         for id in 1..=3 {
             cluster.join_with_dirs(id, &[dir(id, 1), dir(id, 2)]);

@@ -7,6 +7,7 @@ mod brokers;
 mod configs;
 mod directories;
 mod elections;
+mod events;
 mod random;
 mod reassignment;
 mod topics;
