@@ -17,6 +17,9 @@
 //! | I12 | a follower is fetched by one fetcher, a leader by none | `partition.rs` |
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
+//! | G1 | a partition has one owner in a generation of a group | `groups.rs` |
+//! | G2 | a member's generation does not go back | `groups.rs` |
+//! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
 //!
 //! I13 is checked where the quorum's messages are: one committed metadata log ([`Checker::on_committed_metadata`]).
 //!
@@ -26,6 +29,7 @@
 
 mod clients;
 mod cluster;
+mod groups;
 mod logs;
 mod partition;
 #[cfg(test)]
@@ -44,6 +48,8 @@ use clients::ClientMemory;
 pub use clients::{ReadCheck, SendOutcome, SendRecord};
 use cluster::ClusterMemory;
 pub use cluster::{BrokerFacts, ClusterFacts, PartitionFacts};
+pub use groups::GroupEvent;
+use groups::GroupMemory;
 use partition::PartitionMemory;
 
 /// What a run may do to the cluster; the invariants that can hold follow from it.
@@ -145,6 +151,7 @@ pub struct Checker {
     partitions: BTreeMap<TopicIdPartition, PartitionMemory>,
     cluster: ClusterMemory,
     clients: ClientMemory,
+    groups: BTreeMap<String, GroupMemory>,
     violations: Vec<Violation>,
 }
 
@@ -156,6 +163,7 @@ impl Checker {
             partitions: BTreeMap::new(),
             cluster: ClusterMemory::default(),
             clients: ClientMemory::default(),
+            groups: BTreeMap::new(),
             violations: Vec::new(),
         }
     }
@@ -180,6 +188,18 @@ impl Checker {
         let mut found = Vec::new();
         memory.check(self.model, controller, brokers, &mut found);
         self.add(&partition.topic_partition.to_string(), found);
+    }
+
+    /// Takes what a member of a group learned or did (G1 to G3).
+    pub fn on_group(&mut self, group: &str, event: GroupEvent) {
+        let mut found = Vec::new();
+        self.groups.entry(group.to_owned()).or_default().on_event(event, &mut found);
+        self.add(group, found);
+    }
+
+    /// The newest offset of a partition whose commit the group's members know to be acknowledged.
+    pub fn committed(&self, group: &str, partition: i32) -> i64 {
+        self.groups.get(group).map_or(-1, |memory| memory.committed(partition))
     }
 
     /// A replica is gone with its process; its log may be back later.

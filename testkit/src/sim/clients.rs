@@ -1,9 +1,11 @@
-//! Simulated clients: producers and consumers as real ones behave (metadata, leaders, retries), each
+//! Simulated clients: producers, consumers and members of groups as real ones behave (metadata, leaders, retries), each
 //! with one request at a time. What they learned goes to the invariants.
 
 mod consumer;
+mod member;
 mod producer;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,11 +15,12 @@ use protocol::{LeaderEpoch, NodeId, Offset, RequestBody, ResponseBody, TopicIdPa
 use replication::time::Now;
 
 pub use consumer::{ConsumerSettings, SimConsumer};
+pub use member::{MemberSettings, SimMember};
 pub use producer::{ProducerSettings, SimProducer};
 
 use super::network::{Address, RpcAnswer, RpcRequest};
 use super::world::{Purpose, Simulation, WorldEvent};
-use crate::invariants::{ReadCheck, SendRecord};
+use crate::invariants::{Checker, GroupEvent, ReadCheck, SendRecord};
 
 /// The client that sends single requests for stories.
 pub const RAW_CLIENT: u32 = 0;
@@ -46,6 +49,8 @@ pub(super) enum Effect {
     Latest(LeaderEpoch, Offset),
     /// An offset that came from reading is out of range.
     OutOfRange(Offset),
+    /// What a member of a group learned or did.
+    Group(GroupEvent),
 }
 
 /// A client of the simulation.
@@ -55,20 +60,28 @@ pub enum Client {
     Producer(SimProducer),
     /// Reads.
     Consumer(SimConsumer),
+    /// Belongs to a group.
+    Member(SimMember),
 }
 
 impl Client {
-    fn partition(&self) -> &TopicIdPartition {
+    /// The partition it writes or reads.
+    fn partition(&self) -> Option<&TopicIdPartition> {
         match self {
-            Client::Producer(producer) => producer.partition(),
-            Client::Consumer(consumer) => consumer.partition(),
+            Client::Producer(producer) => Some(producer.partition()),
+            Client::Consumer(consumer) => Some(consumer.partition()),
+            Client::Member(_) => None,
         }
     }
 
-    fn on_wake(&mut self, now: Now) -> Vec<Effect> {
+    fn on_wake(&mut self, checker: &Checker, now: Now) -> Vec<Effect> {
         match self {
             Client::Producer(producer) => producer.on_wake(now),
             Client::Consumer(consumer) => consumer.on_wake(),
+            Client::Member(member) => {
+                let group = member.group().to_owned();
+                member.on_wake(&|partition| checker.committed(&group, partition))
+            }
         }
     }
 
@@ -76,6 +89,7 @@ impl Client {
         match self {
             Client::Producer(producer) => producer.on_answer(answer, now),
             Client::Consumer(consumer) => consumer.on_answer(answer),
+            Client::Member(member) => member.on_answer(answer),
         }
     }
 }
@@ -162,6 +176,23 @@ impl Simulation {
         id
     }
 
+    /// Adds a member of a group, which joins at once; gives its number.
+    pub fn add_member(&mut self, settings: MemberSettings) -> u32 {
+        let id = self.clients.len() as u32 + 1;
+        let member = SimMember::new(&self.node_ids, id as usize, settings);
+        self.clients.insert(id, Client::Member(member));
+        self.schedule(self.now(), WorldEvent::ClientTimer { client: id });
+        id
+    }
+
+    /// A member of a group.
+    pub fn member(&self, id: u32) -> Option<&SimMember> {
+        match self.clients.get(&id) {
+            Some(Client::Member(member)) => Some(member),
+            _ => None,
+        }
+    }
+
     /// A producer.
     pub fn producer(&self, id: u32) -> Option<&SimProducer> {
         match self.clients.get(&id) {
@@ -178,20 +209,34 @@ impl Simulation {
         }
     }
 
-    /// Tells every producer to send nothing new.
-    pub fn quiesce_producers(&mut self) {
+    /// Tells every producer and every member of a group to send nothing new.
+    pub fn quiesce_clients(&mut self) {
         for client in self.clients.values_mut() {
-            if let Client::Producer(producer) = client {
-                producer.quiesce();
+            match client {
+                Client::Producer(producer) => producer.quiesce(),
+                Client::Member(member) => member.quiesce(),
+                Client::Consumer(_) => {}
             }
         }
+    }
+
+    /// Whether every member of every group has an assignment of its newest generation, and the
+    /// partitions are divided among them.
+    pub fn groups_are_settled(&self) -> bool {
+        let mut groups: BTreeMap<&str, Vec<&SimMember>> = BTreeMap::new();
+        for client in self.clients.values() {
+            if let Client::Member(member) = client {
+                groups.entry(member.group()).or_default().push(member);
+            }
+        }
+        groups.values().all(|members| SimMember::divide_everything(members))
     }
 
     /// Whether every producer knows how all its writes ended.
     pub fn producers_are_done(&self) -> bool {
         self.clients.values().all(|client| match client {
             Client::Producer(producer) => producer.is_done(),
-            Client::Consumer(_) => true,
+            Client::Consumer(_) | Client::Member(_) => true,
         })
     }
 
@@ -200,7 +245,7 @@ impl Simulation {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let effects = client.on_wake(now);
+        let effects = client.on_wake(&self.checker, now);
         self.follow_client(id, effects);
     }
 
@@ -222,9 +267,6 @@ impl Simulation {
     }
 
     fn follow_client(&mut self, id: u32, effects: Vec<Effect>) {
-        let Some(partition) = self.clients.get(&id).map(|client| client.partition().clone()) else {
-            return;
-        };
         for effect in effects {
             match effect {
                 Effect::Send { to, version, body, timeout } => {
@@ -234,28 +276,45 @@ impl Simulation {
                 Effect::Sleep(duration) => {
                     self.schedule(self.now() + duration, WorldEvent::ClientTimer { client: id });
                 }
-                Effect::Sent(send) => {
-                    if let crate::invariants::SendOutcome::Acked(base) = send.outcome
-                        && send.acks == -1
-                    {
-                        self.checker.on_acked(&partition, base, &send.values);
+                Effect::Group(event) => {
+                    if let Some(Client::Member(member)) = self.clients.get(&id) {
+                        self.checker.on_group(member.group(), event);
                     }
-                    self.checker.on_send(send);
                 }
-                Effect::Read { consumer, high_watermark, batch_bases, records } => {
-                    let read = ReadCheck {
-                        consumer,
-                        high_watermark,
-                        batch_bases: &batch_bases,
-                        records: &records,
-                    };
-                    self.checker.on_read(&partition, &read);
-                }
-                Effect::Latest(epoch, offset) => {
-                    self.checker.on_latest_offset(id, &partition, epoch, offset);
-                }
-                Effect::OutOfRange(offset) => self.checker.on_out_of_range(&partition, offset),
+                seen => self.follow_log_client(id, seen),
             }
+        }
+    }
+
+    /// What a client of one partition did or saw.
+    fn follow_log_client(&mut self, id: u32, seen: Effect) {
+        let partition = self.clients.get(&id).and_then(|client| client.partition().cloned());
+        let Some(partition) = partition else {
+            return;
+        };
+        match seen {
+            Effect::Send { .. } | Effect::Sleep(_) | Effect::Group(_) => {}
+            Effect::Sent(send) => {
+                if let crate::invariants::SendOutcome::Acked(base) = send.outcome
+                    && send.acks == -1
+                {
+                    self.checker.on_acked(&partition, base, &send.values);
+                }
+                self.checker.on_send(send);
+            }
+            Effect::Read { consumer, high_watermark, batch_bases, records } => {
+                let read = ReadCheck {
+                    consumer,
+                    high_watermark,
+                    batch_bases: &batch_bases,
+                    records: &records,
+                };
+                self.checker.on_read(&partition, &read);
+            }
+            Effect::Latest(epoch, offset) => {
+                self.checker.on_latest_offset(id, &partition, epoch, offset);
+            }
+            Effect::OutOfRange(offset) => self.checker.on_out_of_range(&partition, offset),
         }
     }
 }

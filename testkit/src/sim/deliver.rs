@@ -120,7 +120,7 @@ impl Simulation {
                     api_version: version,
                     client_id: Some(from.to_string()),
                     listener: LISTENER.into(),
-                    peer: "/127.0.0.1".into(),
+                    peer: "127.0.0.1".into(),
                     gone: Box::new(Connection {
                         request: rpc,
                         connections: process.connections.clone(),

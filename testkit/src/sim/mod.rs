@@ -9,7 +9,7 @@
 //! | `node.rs`, `links.rs` | one node and what its core sees of the host |
 //! | `control.rs` | starting, stopping, breaking, single requests |
 //! | `network.rs`, `disk.rs`, `quorum_storage.rs`, `clock.rs`, `random.rs` | what nodes stand on |
-//! | `clients.rs` | producers and consumers |
+//! | `clients.rs` | producers, consumers, members of groups |
 //! | `observe.rs` | what the invariants and the trace get to see |
 //! | `query.rs` | what stories and tests ask of a cluster |
 //! | `run.rs` | random runs |
@@ -29,7 +29,9 @@ pub mod random;
 mod run;
 mod world;
 
-pub use clients::{ConsumerSettings, ProducerSettings, SimConsumer, SimProducer};
+pub use clients::{
+    ConsumerSettings, MemberSettings, ProducerSettings, SimConsumer, SimMember, SimProducer,
+};
 pub use clock::{SimClock, VirtualTime};
 pub use links::{SimTrace, TraceEntry};
 pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Plane, RpcAnswer};

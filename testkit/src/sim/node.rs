@@ -18,6 +18,7 @@ use controller::node::{ControllerNode, NodeConfig, NodeSink, Reply, ReplyToken};
 use controller::quorum::QuorumConfig;
 use controller::records::MetadataRecord;
 use controller::state::ControllerConfig;
+use coordinator::ShardConfig;
 use fetcher::FetcherConfig;
 use protocol::{BrokerEpoch, LeaderEpoch, NodeId, Offset, RequestBody, Uuid};
 use replication::time::{Instant, Now};
@@ -356,6 +357,16 @@ fn controller_properties(settings: &NodeSettings) -> BTreeMap<String, String> {
     properties
 }
 
+/// Groups that rebalance within the seconds that a run lasts.
+fn group_config() -> GroupConfig {
+    let shard = ShardConfig {
+        initial_rebalance_delay: Duration::from_millis(300),
+        min_session_timeout: Duration::from_millis(500),
+        ..ShardConfig::default()
+    };
+    GroupConfig { shard, ..GroupConfig::default() }
+}
+
 fn handler_config(settings: &NodeSettings) -> HandlerConfig {
     HandlerConfig {
         auto_create_topics: false,
@@ -366,7 +377,7 @@ fn handler_config(settings: &NodeSettings) -> HandlerConfig {
         transaction_topic_partitions: 1,
         transaction_topic_replication_factor: 3,
         max_request_partitions: 2000,
-        groups: GroupConfig::default(),
+        groups: group_config(),
         request_timeout: settings.answer_timeout * 4,
     }
 }

@@ -268,6 +268,9 @@ impl Simulation {
             .filter_map(|id| self.producer(*id).map(|producer| (*id, producer.is_done())))
             .collect();
         let _ = write!(text, "producers done: {clients:?}");
+        for member in self.clients.keys().filter_map(|id| self.member(*id)) {
+            let _ = write!(text, "; {member}");
+        }
         text
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use protocol::{ApiKey, NodeId, Offset};
 
-use super::clients::{ConsumerSettings, ProducerSettings};
+use super::clients::{ConsumerSettings, MemberSettings, ProducerSettings};
 use super::disk::CrashKind;
 use super::network::{HoldId, Kind, Plane};
 use super::random::SimRandom;
@@ -67,6 +67,8 @@ pub struct RunPlan {
     pub min_isr: i32,
     /// Whether unclean elections are allowed.
     pub unclean: bool,
+    /// Members of a consumer group beside the other clients.
+    pub members: usize,
 }
 
 impl Default for RunPlan {
@@ -79,6 +81,7 @@ impl Default for RunPlan {
             patience: Duration::from_secs(40),
             min_isr: 0,
             unclean: false,
+            members: 0,
         }
     }
 }
@@ -177,6 +180,16 @@ impl Run {
             };
             self.simulation.add_producer(partition.clone(), one);
             self.simulation.add_consumer(partition, ConsumerSettings::default());
+        }
+        for _ in 0..self.plan.members {
+            self.simulation.add_member(MemberSettings {
+                group: "g".into(),
+                topic: TOPIC.into(),
+                partitions,
+                session_timeout: Duration::from_millis(1500),
+                rebalance_timeout: Duration::from_millis(2000),
+                interval: Duration::from_millis(100),
+            });
         }
         Ok(())
     }
@@ -361,8 +374,13 @@ impl Run {
 
     fn finish(&mut self, partitions: i32) -> Result<RunReport> {
         self.simulation.run_for(Duration::from_millis(500))?;
-        self.simulation.quiesce_producers();
         let patience = self.plan.patience;
+        self.simulation.run_until(
+            "every group divided",
+            patience,
+            Simulation::groups_are_settled,
+        )?;
+        self.simulation.quiesce_clients();
         self.simulation.run_until(
             "every write acknowledged or refused",
             patience,

@@ -2,6 +2,7 @@
 
 mod basics;
 mod controllers;
+mod groups;
 mod log_dirs;
 mod seeds;
 mod support;

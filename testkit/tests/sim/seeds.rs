@@ -52,3 +52,9 @@ fn random_runs_over_several_partitions_break_no_invariant() {
     };
     run_all(0..60, &plan);
 }
+
+#[test]
+fn random_runs_with_a_consumer_group_take_no_committed_offset_back() {
+    let plan = RunPlan { partitions: 3, members: 3, ..RunPlan::default() };
+    run_all(0..100, &plan);
+}

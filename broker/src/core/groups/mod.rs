@@ -275,8 +275,17 @@ impl<D: Disk> GroupCoordinator<D> {
         next
     }
 
+    /// Another one for each partition and epoch, with nothing in common: ids made by an earlier leader
+    /// of the same seed live on in the log.
     fn seed_of(&self, index: i32, epoch: LeaderEpoch) -> u64 {
         let place = (u64::from(index.unsigned_abs()) << 32) | u64::from(epoch.get().unsigned_abs());
-        self.seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        mix(self.seed ^ mix(place))
     }
+}
+
+/// The finalizer of MurmurHash3: spreads every input bit over the whole word.
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let word = (word ^ (word >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ (word >> 33)
 }

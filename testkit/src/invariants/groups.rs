@@ -1,0 +1,142 @@
+//! What members of a consumer group may see: one owner of a partition in a generation (G1), generations
+//! that do not go back for a member (G2), and committed offsets that do not go back once they were
+//! acknowledged (G3).
+//!
+//! G3 supposes members that commit growing offsets, and that begin anew under another member id when they
+//! do not know how a commit ended: then no commit of theirs can arrive late and be taken.
+
+use std::collections::BTreeMap;
+
+use super::Violation;
+
+/// What a member of a group learned or did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GroupEvent {
+    /// It joined a generation.
+    Joined {
+        /// The member.
+        member: String,
+        /// The generation.
+        generation: i32,
+    },
+    /// It was given partitions.
+    Assigned {
+        /// The member.
+        member: String,
+        /// In this generation.
+        generation: i32,
+        /// Its partitions.
+        partitions: Vec<i32>,
+    },
+    /// A commit was acknowledged.
+    Committed {
+        /// The partition.
+        partition: i32,
+        /// The offset.
+        offset: i64,
+    },
+    /// An offset was read, that was asked for when `at_least` was acknowledged.
+    Fetched {
+        /// The partition.
+        partition: i32,
+        /// The offset; -1 for none.
+        offset: i64,
+        /// What had been acknowledged before the question was asked.
+        at_least: i64,
+    },
+}
+
+/// The memory of one group.
+#[derive(Debug, Default)]
+pub(super) struct GroupMemory {
+    generations: BTreeMap<String, i32>,
+    owners: BTreeMap<(i32, i32), String>,
+    committed: BTreeMap<i32, i64>,
+}
+
+impl GroupMemory {
+    /// The newest acknowledged offset of a partition; -1 for none.
+    pub(super) fn committed(&self, partition: i32) -> i64 {
+        self.committed.get(&partition).copied().unwrap_or(-1)
+    }
+
+    pub(super) fn on_event(&mut self, event: GroupEvent, found: &mut Vec<Violation>) {
+        let mut broken = |invariant, what| found.push(Violation { invariant, what });
+        match event {
+            GroupEvent::Joined { member, generation } => {
+                let before = self.generations.insert(member.clone(), generation);
+                if let Some(before) = before.filter(|before| *before > generation) {
+                    broken("G2", format!("{member} went from generation {before} to {generation}"));
+                }
+            }
+            GroupEvent::Assigned { member, generation, partitions } => {
+                for partition in partitions {
+                    let key = (generation, partition);
+                    let owner = self.owners.entry(key).or_insert_with(|| member.clone());
+                    if *owner != member {
+                        let what = format!(
+                            "partition {partition} belongs to {owner} and {member} in generation \
+                             {generation}"
+                        );
+                        broken("G1", what);
+                    }
+                }
+            }
+            GroupEvent::Committed { partition, offset } => {
+                let known = self.committed.entry(partition).or_insert(-1);
+                *known = offset.max(*known);
+            }
+            GroupEvent::Fetched { partition, offset, at_least } => {
+                if offset < at_least {
+                    let what = format!(
+                        "offset {offset} of partition {partition} was read after {at_least} had \
+                         been acknowledged"
+                    );
+                    broken("G3", what);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(events: &[GroupEvent]) -> Vec<&'static str> {
+        let mut memory = GroupMemory::default();
+        let mut found = Vec::new();
+        for event in events {
+            memory.on_event(event.clone(), &mut found);
+        }
+        found.into_iter().map(|violation| violation.invariant).collect()
+    }
+
+    #[test]
+    fn g1_a_partition_has_one_owner_in_a_generation_and_may_have_another_in_the_next() {
+        let assigned = |member: &str, generation, partitions: &[i32]| GroupEvent::Assigned {
+            member: member.into(),
+            generation,
+            partitions: partitions.to_vec(),
+        };
+        let fine = [assigned("a", 1, &[0, 1]), assigned("a", 1, &[0, 1]), assigned("b", 2, &[1])];
+        assert!(found(&fine).is_empty());
+        assert_eq!(found(&[assigned("a", 1, &[0, 1]), assigned("b", 1, &[1])]), ["G1"]);
+    }
+
+    #[test]
+    fn g2_a_members_generation_does_not_go_back() {
+        let joined =
+            |member: &str, generation| GroupEvent::Joined { member: member.into(), generation };
+        assert!(found(&[joined("a", 3), joined("a", 3), joined("b", 1)]).is_empty());
+        assert_eq!(found(&[joined("a", 3), joined("a", 2)]), ["G2"]);
+    }
+
+    #[test]
+    fn g3_an_acknowledged_offset_is_not_taken_back() {
+        let fetched = |offset, at_least| GroupEvent::Fetched { partition: 0, offset, at_least };
+        assert!(found(&[fetched(5, 5), fetched(7, 5), fetched(-1, -1)]).is_empty());
+        assert_eq!(found(&[fetched(4, 5)]), ["G3"]);
+        assert_eq!(found(&[fetched(-1, 0)]), ["G3"]);
+    }
+}
