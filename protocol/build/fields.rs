@@ -143,6 +143,9 @@ fn decode_call(field: &Field, versions: Versions, nullable: bool) -> String {
         FieldType::String => format!("decoder.get_{or_null}string({flexible})?"),
         FieldType::Bytes => format!("decoder.get_{or_null}bytes({flexible})?"),
         FieldType::Records => format!("decoder.get_{or_null}records({flexible})?"),
+        FieldType::Struct(_) if nullable && field.tag.is_some() => {
+            "decoder.get_nullable_tagged_struct(version)?".into()
+        }
         FieldType::Struct(_) if nullable => "decoder.get_nullable_struct(version)?".into(),
         FieldType::Struct(name) => format!("{name}::decode(decoder, version)?"),
         FieldType::Array(element) => match &**element {
@@ -212,7 +215,8 @@ pub fn encode_value(field: &Field) -> String {
 
 /// The byte that tells a null struct exists only in the versions that allow null.
 fn encode_nullable_struct(field: &Field, value: &str) -> String {
-    let nullable = format!("encoder.put_nullable_struct({value}.as_ref(), version)?");
+    let tagged = if field.tag.is_some() { "tagged_" } else { "" };
+    let nullable = format!("encoder.put_nullable_{tagged}struct({value}.as_ref(), version)?");
     match condition(field.nullable, field.versions) {
         None => nullable,
         Some(test) => format!(

@@ -279,6 +279,18 @@ impl Decoder {
         }
     }
 
+    /// A struct in a tagged field, behind a number that says whether it is there: zero for null there,
+    /// where an ordinary field has -1.
+    pub fn get_nullable_tagged_struct<T: Message>(
+        &mut self,
+        version: i16,
+    ) -> Result<Option<T>, DecodeError> {
+        match self.get_i8()? {
+            0 => Ok(None),
+            _ => T::decode(self, version).map(Some),
+        }
+    }
+
     /// The tagged fields at the end of a flexible struct. `read` takes those it knows and returns false
     /// for the others, which are returned in the order of their tags. Of a tag that is
     /// there twice the later one counts, as in Kafka.

@@ -255,6 +255,17 @@ impl Encoder {
         self.put_nullable_structs(Some(value), flexible, version)
     }
 
+    /// A struct in a tagged field, behind a number that says whether it is there: zero for null there,
+    /// where an ordinary field has -1.
+    pub fn put_nullable_tagged_struct<T: Message>(
+        &mut self,
+        value: Option<&T>,
+        version: i16,
+    ) -> Result<(), EncodeError> {
+        self.put_i8(i8::from(value.is_some()));
+        value.map_or(Ok(()), |value| value.encode(self, version))
+    }
+
     /// A struct behind a byte that says whether it is there.
     pub fn put_nullable_struct<T: Message>(
         &mut self,
