@@ -55,7 +55,7 @@ pub(crate) fn commit(
     if accepted.is_empty() {
         return scope.output.answer(call.token, answer.into_response());
     }
-    if let Err(error) = check_member(groups, call.version, &request) {
+    if let Err(error) = check_member(groups, call.version, &request, &accepted) {
         for topic in &accepted {
             for partition in &topic.partitions {
                 answer.add(&topic.name, topic.id, partition.partition_index, error);
@@ -123,13 +123,20 @@ fn check_member(
     groups: &Groups,
     version: i16,
     request: &OffsetCommitRequest,
+    accepted: &[Accepted],
 ) -> Result<(), ErrorCode> {
     let (id, generation) = (request.member_id.as_str(), request.generation_id_or_member_epoch);
     let instance_id = request.group_instance_id.as_deref();
     match groups.get(&*request.group_id).map(|group| &group.kind) {
         Some(GroupKind::Classic(group)) => group.check_commit(id, instance_id, generation),
         Some(GroupKind::Consumer(group)) => {
-            group.check_commit(id, instance_id, generation, version)
+            group.check_commit(id, instance_id, generation, version)?;
+            accepted.iter().try_for_each(|topic| {
+                topic.partitions.iter().try_for_each(|partition| {
+                    let at = partition.partition_index;
+                    group.check_commit_partition(id, generation, topic.id, at)
+                })
+            })
         }
         None if generation < 0 => Ok(()),
         None if version >= GROUP_NOT_FOUND => Err(ErrorCode::GroupIdNotFound),
@@ -172,7 +179,6 @@ fn record_of(
         group: request.group_id.clone(),
         topic: topic.name.clone(),
         partition: partition.partition_index,
-        ..OffsetCommitKey::default()
     };
     let value = OffsetCommitValue {
         offset: partition.committed_offset,

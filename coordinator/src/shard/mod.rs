@@ -10,6 +10,8 @@ mod scope;
 mod timers;
 mod topics;
 
+use std::time::Duration;
+
 use protocol::messages::RequestBody;
 use protocol::{ErrorCode, Offset};
 use replication::time::{Instant, Now};
@@ -178,7 +180,8 @@ impl Shard {
 
     /// Everything that is due: sessions, rebalances, expiry of offsets.
     pub fn on_tick(&mut self, topics: &dyn Topics, now: Now) -> Output {
-        let expiry_interval = self.config.offsets_retention_check_interval;
+        let least = Duration::from_millis(1);
+        let expiry_interval = self.config.offsets_retention_check_interval.max(least);
         self.with_scope(topics, now, |groups, offsets, scope| {
             while let Some(key) = scope.timers.pop_due(now.monotonic) {
                 match key {
@@ -206,6 +209,12 @@ impl Shard {
             offsets::on_topics_changed(offsets, scope);
             consumer::on_topics_changed(groups, scope);
         })
+    }
+
+    /// The groups, to look at.
+    #[cfg(test)]
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     fn with_scope(
