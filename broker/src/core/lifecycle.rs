@@ -102,6 +102,8 @@ struct Life {
     telling_dirs: Vec<Uuid>,
     /// Since when the controller lacks a failed directory.
     untold_since: Option<Instant>,
+    /// What the registration was last refused with, to be told once and not at every try.
+    refused: Option<ErrorCode>,
 }
 
 /// The lifecycle of one broker.
@@ -125,6 +127,7 @@ impl BrokerLifecycle {
             offline_dirs: Vec::new(),
             telling_dirs: Vec::new(),
             untold_since: None,
+            refused: None,
         };
         Arc::new(Self { config, host, life: Mutex::new(life) })
     }
@@ -164,9 +167,11 @@ impl BrokerLifecycle {
         }
     }
 
-    /// A log directory failed; the next heartbeat, at once, says so (C08).
-    pub fn on_dirs_offline(&self, dirs: Vec<Uuid>) {
+    /// A log directory failed; the next heartbeat, at once, says so (C08). Those that were out of use from
+    /// the start are not in the registration, which says enough.
+    pub fn on_dirs_offline(&self, mut dirs: Vec<Uuid>) {
         let now = self.host.clock.now().monotonic;
+        dirs.retain(|dir| self.config.log_dirs.contains(dir));
         let mut life = self.life.lock();
         if life.offline_dirs != dirs {
             life.offline_dirs = dirs;
@@ -303,8 +308,13 @@ impl BrokerLifecycle {
     ) -> Instant {
         let error = ErrorCode::from_code(response.error_code);
         if error != ErrorCode::None {
-            tracing::warn!(error = error.kafka_name(), "registration refused; trying again");
+            if life.refused.replace(error) != Some(error) {
+                tell_refused(error);
+            }
             return now + RETRY_PAUSE;
+        }
+        if life.refused.take().is_some() {
+            tracing::info!(epoch = response.broker_epoch, "registered after all");
         }
         if life.state == LifecycleState::Registering {
             life.epoch = BrokerEpoch(response.broker_epoch);
@@ -351,6 +361,17 @@ impl BrokerLifecycle {
             return now + RETRY_PAUSE;
         }
         now + self.config.heartbeat_interval
+    }
+}
+
+/// Says why the broker is not let in, once.
+fn tell_refused(error: ErrorCode) {
+    if error == ErrorCode::DuplicateBrokerRegistration {
+        tracing::info!(
+            "the session of this broker's last process has not ended yet; registering until it has"
+        );
+    } else {
+        tracing::warn!(error = error.kafka_name(), "registration refused; trying again");
     }
 }
 
