@@ -183,7 +183,6 @@ pub(crate) fn modern_commit(
         group: key.group.clone(),
         topic: key.topic.clone(),
         partition: key.partition,
-        ..OffsetCommitKey::default()
     };
     let modern_value = value.map(|value| OffsetCommitValue {
         offset: value.offset,

@@ -23,6 +23,10 @@ use super::record;
 use super::state::{ClassicGroup, State, WaitingJoin};
 use crate::shard::{Scope, Then, TimerKey, Token};
 
+/// A rebalance that nobody came to is looked at again after the rebalance timeout, but not sooner than
+/// this: clients may ask for a timeout of nothing.
+const LOOKS_AGAIN_AFTER_MS: i64 = 1000;
+
 /// One classic group with the surroundings of the input that it is given.
 pub(crate) struct Room<'r, 's> {
     pub id: &'r Arc<str>,
@@ -159,6 +163,10 @@ impl Room<'_, '_> {
         if !self.group.elect_joined_leader() && self.group.size() > 0 {
             // Only static members that are away: they may come back until their sessions end.
             self.wait_for_members();
+            let (key, soonest) = (self.join_timer(), self.after_ms(LOOKS_AGAIN_AFTER_MS));
+            if self.scope.timers.get(&key).is_some_and(|at| at < soonest) {
+                self.scope.timers.set(key, soonest);
+            }
             return;
         }
         self.group.begin_generation(self.scope.now.wall_clock_ms);

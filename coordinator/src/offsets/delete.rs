@@ -90,7 +90,6 @@ fn add(
     partitions.push(OffsetDeleteResponsePartition {
         partition_index,
         error_code: error.code(),
-        ..OffsetDeleteResponsePartition::default()
     });
     true
 }

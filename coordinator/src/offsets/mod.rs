@@ -135,7 +135,6 @@ fn tombstone(group: &str, topic: &str, partition: i32) -> Record {
         group: group.to_owned(),
         topic: topic.to_owned(),
         partition,
-        ..OffsetCommitKey::default()
     };
     Record::OffsetCommit(key, None)
 }

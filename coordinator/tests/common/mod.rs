@@ -4,19 +4,21 @@
 
 #![allow(dead_code)] // each test file uses its own part
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use coordinator::{Answer, Caller, Output, Record, Shard, ShardConfig, Token, Topics, Write};
+use coordinator::{
+    Answer, Caller, Output, Record, Shard, ShardConfig, Token, Topics, Write, fail_response,
+};
 use protocol::{ErrorCode, Offset, Request, RequestBody, ResponseBody, Uuid};
 use replication::time::{Instant, Now};
 
 /// Where the wall clock of the tests begins.
-pub const EPOCH_MS: i64 = 1_700_000_000_000;
+pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// Topics with their ids and partition counts.
 #[derive(Clone, Default, Debug)]
-pub struct TestTopics {
+pub(crate) struct TestTopics {
     pub topics: BTreeMap<String, (Uuid, i32)>,
     pub version: u64,
 }
@@ -66,7 +68,7 @@ impl Topics for TestTopics {
 }
 
 /// One shard with its host.
-pub struct World {
+pub(crate) struct World {
     pub shard: Shard,
     pub config: ShardConfig,
     pub topics: TestTopics,
@@ -80,12 +82,14 @@ pub struct World {
     pub high_watermark: Option<i64>,
     /// The next writes fail with these, in order; `None` lets one pass.
     pub failures: VecDeque<Option<ErrorCode>>,
+    /// Groups of which something could not be written that the shard keeps all the same.
+    pub unwritten: BTreeSet<String>,
     pub seed: u64,
     next_token: u64,
 }
 
 /// An initial rebalance delay of 300 ms and topic `t1` with two partitions.
-pub fn world() -> World {
+pub(crate) fn world() -> World {
     World::new(ShardConfig {
         initial_rebalance_delay: Duration::from_millis(300),
         ..ShardConfig::default()
@@ -107,6 +111,7 @@ impl World {
             parked: Vec::new(),
             high_watermark: None,
             failures: VecDeque::new(),
+            unwritten: BTreeSet::new(),
             seed: 1,
             next_token: 0,
         };
@@ -201,7 +206,10 @@ impl World {
     fn append(&mut self, write: Write) -> Output {
         assert!(!write.records.is_empty(), "a write without records");
         let now = self.now();
+        let groups: Vec<String> =
+            write.records.iter().map(|record| record.group().to_owned()).collect();
         if let Some(error) = self.failures.pop_front().flatten() {
+            self.unwritten.extend(groups);
             return self.shard.on_write_failed(write, error, &self.topics, now);
         }
         let base = Offset(i64::try_from(self.log.len()).expect("a short log"));
@@ -210,6 +218,9 @@ impl World {
             let (key, value) = record.encode().expect("a record that can be written");
             let read = Record::decode(key, value).expect("readable").expect("of a known kind");
             assert_eq!(read, *record);
+            if matches!(read, Record::GroupMetadata(..)) {
+                self.unwritten.remove(record.group());
+            }
             self.log.push((read, now.wall_clock_ms));
         }
         self.shard.on_written(write, base, now.wall_clock_ms, &self.topics, now)
@@ -235,7 +246,7 @@ impl World {
         }
     }
 
-    /// Another broker takes over: a new shard from the log, up to `end` records of it.
+    /// Another broker takes over: a new shard from the log.
     pub fn reload(&mut self) {
         for answer in self.shard.on_unloaded() {
             self.deliver(answer);
@@ -246,6 +257,20 @@ impl World {
         self.carry_out(output);
     }
 
+    /// The leader fails: what is not committed is lost, and who waited for it is told that another
+    /// broker coordinates.
+    pub fn fail_over(&mut self) {
+        if let Some(high_watermark) = self.high_watermark {
+            self.log.truncate(usize::try_from(high_watermark).expect("an offset"));
+        }
+        for answer in std::mem::take(&mut self.parked) {
+            let response = fail_response(9, answer.response, ErrorCode::NotCoordinator);
+            self.deliver(Answer { response, seen: None, ..answer });
+        }
+        self.unwritten.clear();
+        self.reload();
+    }
+
     /// The last record written.
     pub fn last_record(&self) -> &Record {
         &self.log.last().expect("a record").0
@@ -253,7 +278,7 @@ impl World {
 }
 
 /// A shard that has read these records.
-pub fn replayed(log: &[(Record, i64)], config: ShardConfig, seed: u64) -> Shard {
+pub(crate) fn replayed(log: &[(Record, i64)], config: ShardConfig, seed: u64) -> Shard {
     let mut shard = Shard::new(config, seed);
     for (at, (record, timestamp_ms)) in (0..).zip(log) {
         shard.replay(record, Offset(at), *timestamp_ms);
