@@ -4,6 +4,7 @@
 mod kafka;
 mod mixed;
 mod random;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::shard::{Answer, Caller, Output, Shard, ShardConfig, Token, Topics};
 pub(super) struct Cluster {
     pub topics: BTreeMap<String, (Uuid, i32)>,
     pub version: u64,
+    /// Configs of all groups.
+    pub configs: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -59,8 +62,8 @@ impl Topics for Cluster {
         self.version
     }
 
-    fn group_config(&self, _group: &str, _key: &str) -> Option<String> {
-        None
+    fn group_config(&self, _group: &str, key: &str) -> Option<String> {
+        self.configs.get(key).cloned()
     }
 }
 
