@@ -1,10 +1,15 @@
 //! ApiVersions (KIP-35, KIP-511): what this broker serves, exactly.
 //!
-//! Versions: 3 checks the client's name and version; 4 lists features whose lowest version is 0; 5
-//! carries the cluster and node that the client believes to talk to (P01). An unknown version is
+//! Versions: 3 checks the client's name and version, and tells the features that the cluster's brokers
+//! support and those that are in force (KIP-584); 4 may list ones whose lowest version is 0; 5 carries
+//! the cluster and node that the client believes to talk to (P01). An unknown version is
 //! answered by the network in version 0 with error 35.
 
-use protocol::messages::api_versions_response::ApiVersion;
+use controller::ClusterImage;
+use controller::state::default_features;
+use protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use protocol::{ApiKey, ErrorCode};
 use storage::Disk;
@@ -21,10 +26,37 @@ pub(super) fn handle<D: Disk>(
     if error != ErrorCode::None {
         return ApiVersionsResponse { error_code: error.code(), ..ApiVersionsResponse::default() };
     }
+    let image = &core.directory().image;
     ApiVersionsResponse {
         api_keys: SERVED.iter().filter_map(|api_key| advertised(*api_key)).collect(),
+        supported_features: supported_features(),
+        finalized_features_epoch: image.offset().get(),
+        finalized_features: finalized_features(image),
         ..ApiVersionsResponse::default()
     }
+}
+
+/// Features that have a level at all.
+fn supported_features() -> Vec<SupportedFeatureKey> {
+    let features = default_features().into_iter().filter(|feature| feature.max_level > 0);
+    let told = features.map(|feature| SupportedFeatureKey {
+        name: feature.name,
+        min_version: feature.min_level,
+        max_version: feature.max_level,
+        ..SupportedFeatureKey::default()
+    });
+    told.collect()
+}
+
+fn finalized_features(image: &ClusterImage) -> Vec<FinalizedFeatureKey> {
+    let features = image.features().iter().filter(|(_, level)| **level > 0);
+    let told = features.map(|(name, level)| FinalizedFeatureKey {
+        name: name.clone(),
+        max_version_level: *level,
+        min_version_level: *level,
+        ..FinalizedFeatureKey::default()
+    });
+    told.collect()
 }
 
 fn check<D: Disk>(core: &BrokerCore<D>, version: i16, request: &ApiVersionsRequest) -> ErrorCode {
@@ -70,6 +102,8 @@ fn advertised(api_key: ApiKey) -> Option<ApiVersion> {
 
 #[cfg(test)]
 mod tests {
+    use controller::records::FeatureLevel;
+
     use super::*;
     use crate::handlers::testing::TestBroker;
 
@@ -91,6 +125,23 @@ mod tests {
         for bad in ["", "-a", "a-", "a b", "a_b", "ä"] {
             assert!(!is_software_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn features_are_told_from_version_3_on_as_the_metadata_has_them() {
+        let broker = TestBroker::new();
+        let level = FeatureLevel { name: "metadata.version".into(), level: 33 };
+        broker.apply(&[level.into()]);
+        let told = broker.ask(3, request(None, -1));
+        let supported = told.supported_features.iter();
+        let supported = supported.map(|f| (f.name.as_str(), f.min_version, f.max_version));
+        assert_eq!(supported.collect::<Vec<_>>(), [("metadata.version", 7, 33)]);
+        let finalized = told.finalized_features.iter();
+        let finalized =
+            finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));
+        assert_eq!(finalized.collect::<Vec<_>>(), [("metadata.version", 33, 33)]);
+        assert_eq!(told.finalized_features_epoch, broker.core.directory().image.offset().get());
+        broker.ask(2, request(None, -1));
     }
 
     #[test]

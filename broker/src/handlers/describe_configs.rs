@@ -5,7 +5,7 @@
 //! | a topic | every topic key, with what the topic, this broker's layers and the defaults say |
 //! | a broker by id | every broker key; only the broker itself knows its static ones, so another id is 42 |
 //! | every broker (empty name) | the dynamic defaults that are set |
-//! | a group, client metrics | what is set for it |
+//! | a group, client metrics | every key of it, with what is set for it and, for a group, this broker's layers |
 //! | a logger | refused: log levels are not for requests to see or change |
 //!
 //! Keys that Kafka calls internal are told when they are set. Values of passwords, and of keys that
@@ -121,8 +121,14 @@ impl Describer<'_> {
             Some(ConfigResourceType::BrokerLogger) => Err(invalid(
                 "this broker's log levels are set at its start and cannot be asked for".to_owned(),
             )),
+            Some(ConfigResourceType::Group) if name.is_empty() => {
+                Err(invalid("Group name must not be empty".to_owned()))
+            }
+            Some(ConfigResourceType::ClientMetrics) if name.is_empty() => {
+                Err(invalid("Client metrics subscription name must not be empty".to_owned()))
+            }
             Some(kind @ (ConfigResourceType::ClientMetrics | ConfigResourceType::Group)) => {
-                self.by_what_is_set(kind, name)
+                Ok(self.group_or_metrics(kind, name))
             }
             None => {
                 Err(invalid(format!("resource type {} has no configs", resource.resource_type)))
@@ -195,23 +201,27 @@ impl Describer<'_> {
         .collect()
     }
 
-    fn by_what_is_set(
+    fn group_or_metrics(
         &self,
         kind: ConfigResourceType,
         name: &str,
-    ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
-        if name.is_empty() {
-            return Err(invalid(format!("a resource of type {kind} needs a name")));
-        }
+    ) -> Vec<DescribeConfigsResourceResult> {
         let resource = ConfigResource { kind, name: name.into() };
-        let set = self.directory.image.configs(&resource).into_iter().flatten();
-        Ok(set
-            .map(|(key, value)| DescribeConfigsResourceResult {
-                name: key.clone(),
-                value: Some(value.clone()),
-                ..DescribeConfigsResourceResult::default()
-            })
-            .collect())
+        let own = self.directory.image.configs(&resource);
+        let layers = layers(self.directory, self.node, self.static_configs);
+        let (catalogue, is_group) = match kind {
+            ConfigResourceType::Group => (ConfigCatalogue::group(), true),
+            _ => (ConfigCatalogue::client_metrics(), false),
+        };
+        let described = catalogue.iter().map(|def| {
+            let effective = if is_group {
+                layers.group_config(def, own)
+            } else {
+                layers.client_metrics_config(def, own)
+            };
+            self.entry(def, effective, false)
+        });
+        described.collect()
     }
 
     fn entry(
@@ -317,6 +327,8 @@ fn documentation(def: &ConfigDef) -> String {
         ConfigScope::Cluster => "Can change at run time, for one broker or for all.",
         ConfigScope::Broker => "Can change at run time, for one broker.",
         ConfigScope::Topic => "Can change at run time, for the topic.",
+        ConfigScope::Group => "Can change at run time, for the group.",
+        ConfigScope::Subscription => "Can change at run time, for the subscription.",
     };
     let effect = if def.honoured {
         "Highwater acts on it."
@@ -333,6 +345,8 @@ mod tests {
 
     const TOPIC: i8 = 2;
     const BROKER: i8 = 4;
+    const CLIENT_METRICS: i8 = 16;
+    const GROUP: i8 = 32;
 
     fn ask(
         broker: &TestBroker,
@@ -399,6 +413,31 @@ mod tests {
         broker.set_config(2, "t", "retention.ms", "1000");
         let layers = layers.replacen('[', "[retention.ms=1000 1, ", 1);
         assert_eq!(topic("retention.ms"), format!("1000 1 {layers}"));
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn groups_and_client_metrics_have_keys_whether_or_not_anything_is_set() {
+        let broker = TestBroker::new();
+        assert_eq!(ask(&broker, GROUP, "g", None).configs.len(), 21);
+        assert_eq!(ask(&broker, CLIENT_METRICS, "m", None).configs.len(), 3);
+        let session = || told(&broker, GROUP, "g", "consumer.session.timeout.ms");
+        let fallback = "group.consumer.session.timeout.ms=45000 5";
+        assert_eq!(session(), format!("45000 5 [{fallback}]"));
+        broker.set_config(32, "g", "consumer.session.timeout.ms", "50000");
+        let own = "consumer.session.timeout.ms=50000 8";
+        assert_eq!(session(), format!("50000 8 [{own}, {fallback}]"));
+        assert_eq!(
+            told(&broker, GROUP, "g", "share.isolation.level"),
+            "read_uncommitted 5 [share.isolation.level=read_uncommitted 5]"
+        );
+        let interval = || told(&broker, CLIENT_METRICS, "m", "interval.ms");
+        assert_eq!(interval(), "300000 5 []");
+        broker.set_config(16, "m", "interval.ms", "5000");
+        assert_eq!(interval(), "5000 7 [interval.ms=5000 7]");
+        for kind in [GROUP, CLIENT_METRICS] {
+            assert_eq!(ask(&broker, kind, "", None).error_code, 42);
+        }
     }
 
     #[test]

@@ -248,6 +248,7 @@ fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<N
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use protocol::records::ProducerStamp;
     use protocol::{ProducerEpoch, ProducerId};
 
@@ -386,11 +387,14 @@ mod tests {
         let broker = broker();
         let mut damaged = batch(&[1], ProducerStamp::NONE).to_vec();
         *damaged.last_mut().unwrap() ^= 1;
+        let two = batch(&[1], ProducerStamp::NONE).repeat(2);
         for (partition, bytes, error, log_start) in [
             (0, batch(&[1], stamp(0)), ErrorCode::None, 0),
             (0, batch(&[1], stamp(9)), ErrorCode::OutOfOrderSequenceNumber, 0),
             (0, batch(&[i64::MAX], ProducerStamp::NONE), ErrorCode::InvalidTimestamp, 0),
             (0, damaged.into(), ErrorCode::CorruptMessage, -1),
+            (0, two.into(), ErrorCode::InvalidRecord, -1),
+            (0, Bytes::new(), ErrorCode::InvalidRecord, -1),
             (1, batch(&[1], ProducerStamp::NONE), ErrorCode::NotLeaderOrFollower, -1),
         ] {
             let response = broker.ask(9, produce(1, "t", &[(partition, bytes)]));

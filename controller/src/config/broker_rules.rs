@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ConfigCatalogue, ConfigDef, ConfigError, ConfigScope};
+use super::{ConfigCatalogue, ConfigDef, ConfigError, ConfigScope, ConfigType, split_list};
 
 /// What a key begins with that is meant for one listener: `listener.name.<listener>.<key>`.
 const LISTENER_PREFIX: &str = "listener.name.";
@@ -25,8 +25,16 @@ const LISTENER_ONLY: [&str; 10] = [
     "ssl.truststore.password",
     "ssl.truststore.type",
 ];
-/// Keys that are a time or a size to keep, or -1 for no limit, but not nothing.
-const RETENTION: [&str; 1] = ["log.retention.ms"];
+/// Keys that exist at run time only: bytes a second that replication may take.
+const QUOTAS: [&str; 3] = [
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+];
+/// What a listener may speak.
+const PROTOCOLS: [&str; 4] = ["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL"];
+/// The least room for finding duplicate keys when a log is compacted, in bytes.
+const MIN_DEDUPE_BUFFER_BYTES: i64 = 1 << 20;
 
 /// Keys that are the number of a pool's threads. One change may halve or double it, no more.
 pub const THREAD_COUNTS: [&str; 10] = [
@@ -63,6 +71,8 @@ pub fn validate_broker_changes(
     for (key, value) in &set {
         if let Some(def) = catalogue.get(base_key(key)) {
             validate_value(def, value)?;
+        } else if QUOTAS.contains(key) {
+            ConfigType::Long.parse(key, value)?;
         }
     }
     if !is_default {
@@ -99,12 +109,47 @@ pub fn check_thread_count(key: &str, wanted: i64, current: i64) -> Result<(), Co
 
 fn validate_value(def: &ConfigDef, text: &str) -> Result<(), ConfigError> {
     let value = def.validate(text)?;
-    if RETENTION.contains(&def.name) && value.as_i64() == Some(0) {
-        let name = def.name;
-        let text = format!("{name} must be at least 1, or -1 for no limit");
-        return Err(ConfigError::Conflict(text));
-    }
-    Ok(())
+    let number = value.as_i64();
+    let wrong = match def.name {
+        "log.retention.ms" if number == Some(0) => "it must be at least 1, or -1 for no limit",
+        "log.cleaner.dedupe.buffer.size" if number < Some(MIN_DEDUPE_BUFFER_BYTES) => {
+            "it must be at least 1 MiB"
+        }
+        "max.connections.per.ip.overrides" if !each(text, is_override) => {
+            "it must be a list of host:number"
+        }
+        "listener.security.protocol.map" if !each(text, is_protocol_of) => {
+            "it must be a list of listener:protocol"
+        }
+        "listeners" if !each(text, is_endpoint) => "it must be a list of listener://host:port",
+        _ => return Ok(()),
+    };
+    let (key, reason) = (def.name.to_owned(), wrong.to_owned());
+    Err(ConfigError::Invalid { key, value: text.to_owned(), reason })
+}
+
+fn each(list: &str, is_right: fn(&str) -> bool) -> bool {
+    split_list(list).iter().all(|element| is_right(element))
+}
+
+fn is_override(element: &str) -> bool {
+    let parts = element.rsplit_once(':');
+    parts.is_some_and(|(host, number)| !host.is_empty() && number.trim().parse::<u32>().is_ok())
+}
+
+fn is_protocol_of(element: &str) -> bool {
+    let parts = element.split_once(':');
+    parts.is_some_and(|(listener, protocol)| {
+        !listener.is_empty() && PROTOCOLS.contains(&protocol.trim().to_ascii_uppercase().as_str())
+    })
+}
+
+fn is_endpoint(element: &str) -> bool {
+    let Some((listener, address)) = element.split_once("://") else {
+        return false;
+    };
+    let port = address.rsplit_once(':').map(|(_, port)| port.trim().parse::<u16>());
+    !listener.is_empty() && matches!(port, Some(Ok(_)))
 }
 
 fn refuse_keys(

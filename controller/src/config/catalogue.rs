@@ -38,9 +38,13 @@ pub enum ConfigScope {
     Broker,
     /// For a topic.
     Topic,
+    /// For a group.
+    Group,
+    /// For a subscription of client metrics.
+    Subscription,
 }
 
-/// A broker key that stands in for a topic key that is not set.
+/// A broker key that stands in for a key of a topic or a group that is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
     /// The broker key.
@@ -68,7 +72,7 @@ pub struct ConfigDef {
     pub sensitive: bool,
     /// Where it can change at run time.
     pub scope: ConfigScope,
-    /// For a topic key: the broker keys it falls back to, in order.
+    /// For a key of a topic or a group: the broker keys it falls back to, in order.
     pub fallbacks: Vec<Fallback>,
     /// Whether Highwater acts on it. The others are accepted, checked and shown.
     pub honoured: bool,
@@ -124,6 +128,18 @@ impl ConfigCatalogue {
         CATALOGUE.get_or_init(|| Self::read(include_str!("../../configs/topic.tsv")))
     }
 
+    /// The keys of a group.
+    pub fn group() -> &'static ConfigCatalogue {
+        static CATALOGUE: OnceLock<ConfigCatalogue> = OnceLock::new();
+        CATALOGUE.get_or_init(|| Self::read(include_str!("../../configs/group.tsv")))
+    }
+
+    /// The keys of a subscription of client metrics (KIP-714).
+    pub fn client_metrics() -> &'static ConfigCatalogue {
+        static CATALOGUE: OnceLock<ConfigCatalogue> = OnceLock::new();
+        CATALOGUE.get_or_init(|| Self::read(include_str!("../../configs/client_metrics.tsv")))
+    }
+
     /// One key.
     pub fn get(&self, name: &str) -> Option<&ConfigDef> {
         self.defs.get(name)
@@ -162,6 +178,8 @@ fn read_line(line: &'static str) -> Option<ConfigDef> {
         "cluster" => ConfigScope::Cluster,
         "broker" => ConfigScope::Broker,
         "topic" => ConfigScope::Topic,
+        "group" => ConfigScope::Group,
+        "subscription" => ConfigScope::Subscription,
         _ => return None,
     };
     let importance = match importance {

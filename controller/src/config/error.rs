@@ -16,6 +16,22 @@ pub enum ConfigError {
     /// A topic key that does not exist.
     #[error("Unknown topic config name: {0}")]
     UnknownTopicKey(String),
+    /// A group's key that does not exist.
+    #[error("Unknown group config name: {0}")]
+    UnknownGroupKey(String),
+    /// A key of client metrics that does not exist.
+    #[error("Unknown client metrics configuration: {0}")]
+    UnknownClientMetricsKey(String),
+    /// A number outside what the brokers' configs, or the code, allow.
+    #[error("{key} must be in the range {min} to {max} inclusive.")]
+    OutOfRange {
+        /// The key.
+        key: String,
+        /// The least allowed.
+        min: i64,
+        /// The most allowed.
+        max: i64,
+    },
     /// Keys that have no value and need one.
     #[error("Missing required configuration \"{0}\" which has no default value.")]
     Missing(String),

@@ -1,6 +1,6 @@
-//! Which value is in force. From strongest to weakest: the topic's own, the broker's dynamic one,
-//! the dynamic default of all brokers, the broker's properties, the key's default. A topic key that
-//! the topic does not set falls back to broker keys in each of the lower layers.
+//! Which value is in force. From strongest to weakest: the topic's or group's own, the broker's dynamic
+//! one, the dynamic default of all brokers, the broker's properties, the key's default. A key that the
+//! topic or group does not set falls back to broker keys in each of the lower layers.
 
 use std::collections::BTreeMap;
 
@@ -46,12 +46,41 @@ impl<'a> ConfigLayers<'a> {
     /// A broker key in force.
     pub fn broker_config(&self, def: &ConfigDef) -> EffectiveConfig {
         let own = Fallback { key: def.name, factor: 1 };
-        self.effective(def, None, &[own])
+        self.effective(def, None, ConfigSource::Default, &[own])
     }
 
     /// A topic key in force for a topic with the configs `topic`.
     pub fn topic_config(&self, def: &ConfigDef, topic: Option<&ConfigMap>) -> EffectiveConfig {
-        self.effective(def, topic, &def.fallbacks)
+        self.effective(def, topic, ConfigSource::DynamicTopic, &def.fallbacks)
+    }
+
+    /// A group's key in force for a group with the configs `group`.
+    pub fn group_config(&self, def: &ConfigDef, group: Option<&ConfigMap>) -> EffectiveConfig {
+        let mut config = self.effective(def, group, ConfigSource::DynamicGroup, &def.fallbacks);
+        if let (true, Some(text)) = (def.fallbacks.is_empty(), def.default_text()) {
+            config.synonyms.push(ConfigSynonym {
+                name: def.name,
+                value: Some(text.to_owned()),
+                source: ConfigSource::Default,
+            });
+        }
+        config
+    }
+
+    /// A key in force for a subscription of client metrics, whose keys no broker key stands in for.
+    pub fn client_metrics_config(
+        &self,
+        def: &ConfigDef,
+        subscription: Option<&ConfigMap>,
+    ) -> EffectiveConfig {
+        self.effective(def, subscription, ConfigSource::DynamicClientMetrics, &[])
+    }
+
+    /// A broker key's value in force, parsed.
+    pub fn broker_value(&self, key: &str) -> Option<ConfigValue> {
+        let def = ConfigCatalogue::broker().get(key)?;
+        let effective = self.broker_config(def).value;
+        effective.and_then(|text| def.kind.parse(def.name, &text).ok()).or(def.default_value())
     }
 
     /// A topic key's value in force, parsed; the default when a stored text does not parse any more.
@@ -64,17 +93,18 @@ impl<'a> ConfigLayers<'a> {
     fn effective(
         &self,
         def: &ConfigDef,
-        topic: Option<&ConfigMap>,
+        own: Option<&ConfigMap>,
+        own_source: ConfigSource,
         fallbacks: &[Fallback],
     ) -> EffectiveConfig {
         let mut value = None;
         let mut synonyms = Vec::new();
-        if let Some(text) = topic.and_then(|topic| topic.get(def.name)) {
+        if let Some(text) = own.and_then(|own| own.get(def.name)) {
             value = Some(text.clone());
             synonyms.push(ConfigSynonym {
                 name: def.name,
                 value: Some(text.clone()),
-                source: ConfigSource::DynamicTopic,
+                source: own_source,
             });
         }
         for fallback in fallbacks {

@@ -96,6 +96,10 @@ pub enum ConfigSource {
     StaticBroker,
     /// The key's default.
     Default,
+    /// Set for the subscription of client metrics.
+    DynamicClientMetrics,
+    /// Set for the group.
+    DynamicGroup,
 }
 
 impl ConfigSource {
@@ -107,6 +111,8 @@ impl ConfigSource {
             ConfigSource::DynamicDefaultBroker => 3,
             ConfigSource::StaticBroker => 4,
             ConfigSource::Default => 5,
+            ConfigSource::DynamicClientMetrics => 7,
+            ConfigSource::DynamicGroup => 8,
         }
     }
 }

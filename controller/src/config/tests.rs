@@ -14,10 +14,15 @@ fn refusal(key: &str, value: &str) -> String {
 }
 
 #[test]
-fn both_catalogues_read_and_every_default_parses() {
+fn the_catalogues_read_and_every_default_parses() {
     assert_eq!(ConfigCatalogue::broker().iter().count(), 379);
     assert_eq!(ConfigCatalogue::topic().iter().count(), 38);
-    for def in ConfigCatalogue::broker().iter().chain(ConfigCatalogue::topic().iter()) {
+    assert_eq!(ConfigCatalogue::group().iter().count(), 21);
+    assert_eq!(ConfigCatalogue::client_metrics().iter().count(), 3);
+    let of_resources =
+        ConfigCatalogue::group().iter().chain(ConfigCatalogue::client_metrics().iter());
+    let of_all = ConfigCatalogue::broker().iter().chain(ConfigCatalogue::topic().iter());
+    for def in of_all.chain(of_resources) {
         let has_default = def.default_text().is_some();
         assert_eq!(def.default_value().is_some(), has_default, "{}", def.name);
         for fallback in &def.fallbacks {
@@ -103,4 +108,71 @@ fn a_set_of_topic_configs_is_checked_as_a_whole() {
         "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
     );
     assert!(check(&[("remote.storage.enable", "true")]).is_err());
+}
+
+fn group_refusal(key: &str, value: &str) -> Option<String> {
+    let checked = validate_group_configs(&map(&[(key, value)]), &ConfigLayers::default());
+    checked.err().map(|error| error.to_string())
+}
+
+/// Asked of a running Kafka 4.4.
+#[test]
+fn a_group_s_numbers_are_bound_by_the_broker_s_configs() {
+    for (key, allowed, refused, bounds) in [
+        ("consumer.session.timeout.ms", ["45000", "60000"], ["44999", "60001"], "45000 to 60000"),
+        ("consumer.heartbeat.interval.ms", ["5000", "15000"], ["4999", "15001"], "5000 to 15000"),
+        ("consumer.assignment.interval.ms", ["0", "15000"], ["15001", "99999"], "0 to 15000"),
+        ("share.delivery.count.limit", ["2", "10"], ["11", "100"], "2 to 10"),
+        ("share.partition.max.record.locks", ["100", "4000"], ["4001", "9999"], "100 to 4000"),
+        ("share.record.lock.duration.ms", ["15000", "60000"], ["14999", "60001"], "15000 to 60000"),
+    ] {
+        for value in allowed {
+            assert_eq!(group_refusal(key, value), None, "{key}={value}");
+        }
+        let text = format!("{key} must be in the range {bounds} inclusive.");
+        for value in refused {
+            assert_eq!(group_refusal(key, value).as_ref(), Some(&text), "{key}={value}");
+        }
+    }
+    let wider =
+        BTreeMap::from([("group.consumer.max.session.timeout.ms".to_owned(), "90000".to_owned())]);
+    let layers = ConfigLayers { static_broker: Some(&wider), ..Default::default() };
+    let configs = map(&[("consumer.session.timeout.ms", "90000")]);
+    assert_eq!(validate_group_configs(&configs, &layers), Ok(()));
+}
+
+/// Asked of a running Kafka 4.4.
+#[test]
+fn a_group_s_other_keys_take_what_kafka_s_take() {
+    for (key, value, is_allowed) in [
+        ("nosuch", "1", false),
+        ("streams.assignor.name", "sticky", true),
+        ("streams.assignor.name", "x", false),
+        ("streams.num.standby.replicas", "2", true),
+        ("streams.num.standby.replicas", "3", false),
+        ("share.isolation.level", "read_committed", true),
+        ("share.isolation.level", "x", false),
+        ("share.renew.acknowledge.enable", "x", false),
+        ("share.auto.offset.reset", "earliest", true),
+        ("share.auto.offset.reset", "by_duration:P1DT2H3M4.5S", true),
+        ("share.auto.offset.reset", "by_duration:PT1H", true),
+        ("share.auto.offset.reset", "by_duration:P", false),
+        ("share.auto.offset.reset", "by_duration:PT", false),
+        ("share.auto.offset.reset", "by_duration:P1H", false),
+        ("share.auto.offset.reset", "x", false),
+        ("errors.deadletterqueue.topic.name", "", true),
+    ] {
+        let refused = group_refusal(key, value);
+        assert_eq!(refused.is_none(), is_allowed, "{key}={value}: {refused:?}");
+    }
+    // Where the bounds let them meet, the session must outlast the interval of heartbeats.
+    let near = [
+        ("group.share.min.session.timeout.ms", "1"),
+        ("group.share.max.heartbeat.interval.ms", "9000"),
+    ];
+    let near: BTreeMap<String, String> =
+        near.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let layers = ConfigLayers { static_broker: Some(&near), ..Default::default() };
+    let configs = map(&[("share.session.timeout.ms", "5000")]);
+    assert!(validate_group_configs(&configs, &layers).is_err());
 }

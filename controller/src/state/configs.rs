@@ -1,4 +1,4 @@
-//! Dynamic configs of topics and brokers: single steps (KIP-339) and the older replacement of a
+//! Dynamic configs of topics, brokers, groups and client metrics: single steps (KIP-339) and the older replacement of a
 //! resource's whole set. A resource's change applies as a whole or not at all.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,9 @@ use super::repeats::repeated;
 use super::topics::invalid_name_reason;
 use super::{ApiError, ControllerState, code_and_message};
 use crate::config::{
-    ConfigCatalogue, ConfigResource, ConfigResourceType, ConfigType, split_list,
-    validate_broker_changes, validate_topic_configs,
+    ConfigCatalogue, ConfigError, ConfigResource, ConfigResourceType, ConfigType, split_list,
+    validate_broker_changes, validate_client_metrics_configs, validate_group_configs,
+    validate_topic_configs,
 };
 use crate::image::ConfigMap;
 use crate::records::Config;
@@ -151,7 +152,7 @@ impl ControllerState {
     fn config_resource(&self, kind: i8, name: &str) -> Result<ConfigResource, ApiError> {
         let invalid = |text: String| ApiError::new(ErrorCode::InvalidRequest, text);
         let kind = ConfigResourceType::from_code(kind)
-            .ok_or_else(|| invalid("Unexpected resource type UNKNOWN.".to_owned()))?;
+            .ok_or_else(|| invalid(format!("Unknown resource type {kind}")))?;
         match kind {
             ConfigResourceType::Topic if name.is_empty() => {
                 return Err(invalid("Default topic resources are not allowed.".to_owned()));
@@ -181,10 +182,16 @@ impl ControllerState {
                 }
                 return Ok(ConfigResource::broker(NodeId(id)));
             }
-            ConfigResourceType::Topic | ConfigResourceType::Broker => {}
-            other => {
-                return Err(invalid(format!("Configs of resource type {other} are not served.")));
+            ConfigResourceType::Group if name.is_empty() => {
+                return Err(invalid("Default group resources are not allowed.".to_owned()));
             }
+            ConfigResourceType::ClientMetrics if name.is_empty() => {
+                return Err(invalid("Subscription name can't be empty".to_owned()));
+            }
+            ConfigResourceType::BrokerLogger => {
+                return Err(invalid("Log levels are not for the controller to change.".to_owned()));
+            }
+            _ => {}
         }
         Ok(ConfigResource { kind, name: name.into() })
     }
@@ -217,11 +224,13 @@ impl ControllerState {
         operation: Operation,
         value: &str,
     ) -> Result<String, ApiError> {
-        let catalogue = match resource.kind {
-            ConfigResourceType::Topic => ConfigCatalogue::topic(),
-            _ => ConfigCatalogue::broker(),
+        // Lists of groups and subscriptions are set as a whole, as in Kafka.
+        let def = match resource.kind {
+            ConfigResourceType::Topic => ConfigCatalogue::topic().get(key),
+            ConfigResourceType::Broker => ConfigCatalogue::broker().get(key),
+            _ => None,
         };
-        let def = catalogue.get(key).filter(|def| def.kind == ConfigType::List);
+        let def = def.filter(|def| def.kind == ConfigType::List);
         let Some(def) = def else {
             let name = if operation == Operation::Append { "APPEND" } else { "SUBTRACT" };
             return Err(ApiError::new(
@@ -242,6 +251,37 @@ impl ControllerState {
         Ok(elements.join(","))
     }
 
+    /// Whether a resource may have the configs `after`, which `changes` lead to.
+    fn check_configs(
+        &self,
+        resource: &ConfigResource,
+        changes: &Changes,
+        after: &ConfigMap,
+    ) -> Result<(), ApiError> {
+        let (checked, code) = match resource.kind {
+            ConfigResourceType::Topic => (
+                validate_topic_configs(after, &self.config_layers().borrow()),
+                ErrorCode::InvalidConfig,
+            ),
+            ConfigResourceType::Group => (
+                validate_group_configs(after, &self.config_layers().borrow()),
+                ErrorCode::InvalidConfig,
+            ),
+            ConfigResourceType::ClientMetrics => {
+                let checked = validate_client_metrics_configs(after);
+                let is_invalid = matches!(checked, Err(ConfigError::Invalid { .. }));
+                let code =
+                    if is_invalid { ErrorCode::InvalidConfig } else { ErrorCode::InvalidRequest };
+                (checked, code)
+            }
+            ConfigResourceType::Broker | ConfigResourceType::BrokerLogger => (
+                validate_broker_changes(resource.name.is_empty(), changes),
+                ErrorCode::InvalidRequest,
+            ),
+        };
+        checked.map_err(|error| ApiError::new(code, error.to_string()))
+    }
+
     fn change_configs(
         &mut self,
         resource: &ConfigResource,
@@ -255,14 +295,7 @@ impl ControllerState {
                 None => after.remove(key),
             };
         }
-        match resource.kind {
-            ConfigResourceType::Topic => {
-                validate_topic_configs(&after, &self.config_layers().borrow())
-                    .map_err(|error| ApiError::new(ErrorCode::InvalidConfig, error.to_string()))?;
-            }
-            _ => validate_broker_changes(resource.name.is_empty(), &changes)
-                .map_err(|error| ApiError::new(ErrorCode::InvalidRequest, error.to_string()))?,
-        }
+        self.check_configs(resource, &changes, &after)?;
         for (key, value) in changes {
             if current.get(&key) == value.as_ref() {
                 continue;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::records::{
-    ClientBatchError, ProduceRules, ReadBuffer, RecordError, TimestampType, validate_client_batch,
+    BatchError, ClientBatchError, ProduceRules, ReadBuffer, RecordError, TimestampType,
+    validate_client_batch,
 };
 use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition};
 use replication::PartitionError;
@@ -197,7 +198,7 @@ impl<D: Disk> ReplicaManager<D> {
             log_start
         };
         let validated = validate_client_batch(records, &rules, &mut ReadBuffer::default())
-            .map_err(|error| refusal(&error).with_log_start(log_start))?;
+            .map_err(|error| refusal(&error, log_start))?;
         let timestamp = if rules.timestamp_type == TimestampType::LogAppendTime {
             BatchTimestamp::LogAppendTime
         } else if validated.is_changed() {
@@ -299,10 +300,17 @@ fn not_admitted(error: &PartitionError, log_start: Offset) -> ProduceOutcome {
     ProduceOutcome::refused(error.code(), Some(error.to_string())).with_log_start(log_start)
 }
 
-fn refusal(error: &ClientBatchError) -> ProduceOutcome {
-    ProduceOutcome {
+fn refusal(error: &ClientBatchError, log_start: Offset) -> ProduceOutcome {
+    let outcome = ProduceOutcome {
         record_errors: error.record_errors().to_vec(),
         ..ProduceOutcome::refused(error.error_code(), Some(error.to_string()))
+    };
+    match error {
+        // The request is wrong, whatever the log: it must hold one batch of format 2.
+        ClientBatchError::NoBatch
+        | ClientBatchError::SeveralBatches
+        | ClientBatchError::Batch(BatchError::OldMagic { .. }) => outcome,
+        _ => outcome.with_log_start(log_start),
     }
 }
 

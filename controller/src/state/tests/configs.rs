@@ -7,6 +7,7 @@ use protocol::messages::{
 };
 
 use super::*;
+use crate::config::ConfigResourceType;
 
 const TOPIC_TYPE: i8 = 2;
 const BROKER_TYPE: i8 = 4;
@@ -127,7 +128,49 @@ fn keys_of_stores_are_a_listener_s_and_a_listener_s_keys_are_mostly_one_broker_s
     assert_eq!(set("1", "listener.name.tls.max.connections", "x").0, 42);
     assert_eq!(set("", "listener.name.tls.log.retention.ms", "5").0, 42);
     assert_eq!(set("1", "log.retention.ms", "0").0, 42);
+    for (key, right, wrong) in [
+        ("max.connections.per.ip.overrides", "a:1,10.0.0.1:2", "x"),
+        ("listener.security.protocol.map", "A:PLAINTEXT,B:ssl", "A"),
+        ("listeners", "PLAINTEXT://:9092", "x"),
+        ("log.cleaner.dedupe.buffer.size", "1048576", "1"),
+        ("follower.replication.throttled.rate", "1000", "x"),
+    ] {
+        assert_eq!((set("1", key, right).0, set("1", key, wrong).0), (0, 42), "{key}");
+    }
     assert_eq!(set("1", "log.retention.ms", "-2").0, 0);
+}
+
+/// As Kafka answers.
+#[test]
+fn groups_and_client_metrics_have_configs_with_errors_of_their_own() {
+    let mut cluster = Cluster::of(&[1]);
+    let mut code = |kind: i8, name: &str, key: &str, operation: i8, value: &str| {
+        alter(&mut cluster, kind, name, key, operation, Some(value)).0
+    };
+    let (group, metrics) = (32, 16);
+    assert_eq!(code(group, "g", "consumer.session.timeout.ms", SET, "50000"), 0);
+    assert_eq!(code(group, "g", "consumer.session.timeout.ms", SET, "1000"), 40);
+    assert_eq!(code(group, "g", "consumer.session.timeout.ms", APPEND, "1000"), 40);
+    assert_eq!(code(group, "g", "streams.rack.aware.assignment.tags", SET, "a,b"), 0);
+    assert_eq!(code(group, "g", "nosuch", SET, "1"), 40);
+    assert_eq!(code(group, "g", "nosuch", DELETE, "1"), 0);
+    assert_eq!(code(group, "", "consumer.session.timeout.ms", SET, "50000"), 42);
+    assert_eq!(code(metrics, "m", "interval.ms", SET, "100"), 0);
+    assert_eq!(code(metrics, "m", "interval.ms", SET, "99"), 42);
+    assert_eq!(code(metrics, "m", "interval.ms", SET, "x"), 40);
+    assert_eq!(code(metrics, "m", "match", SET, "client_id=a.*,client_software_name=b"), 0);
+    assert_eq!(code(metrics, "m", "match", SET, "foo=bar"), 40);
+    assert_eq!(code(metrics, "m", "metrics", APPEND, "a"), 40);
+    assert_eq!(code(metrics, "m", "nosuch", SET, "1"), 42);
+    assert_eq!(code(metrics, "", "interval.ms", SET, "1000"), 42);
+    let resource = ConfigResource { kind: ConfigResourceType::Group, name: "g".into() };
+    let configs = cluster.follower.configs(&resource).unwrap();
+    assert_eq!(configs.get("consumer.session.timeout.ms").map(String::as_str), Some("50000"));
+    for key in ["consumer.session.timeout.ms", "streams.rack.aware.assignment.tags"] {
+        assert_eq!(alter(&mut cluster, group, "g", key, DELETE, None).0, 0);
+    }
+    // A group with nothing left is no config resource.
+    assert!(!cluster.follower.config_resources().any(|(known, _)| *known == resource));
 }
 
 #[test]
