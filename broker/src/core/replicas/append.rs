@@ -180,6 +180,14 @@ impl<D: Disk> ReplicaManager<D> {
         reply(outcomes);
     }
 
+    /// Where the log starts, if this replica may be written to now.
+    fn admit_write(partition: &Partition<D>, acks: i16) -> Result<Offset, ProduceOutcome> {
+        let replica = partition.lock();
+        let log_start = replica.log.log_start_offset();
+        replica.state.check_produce(acks).map_err(|error| not_admitted(&error, log_start))?;
+        Ok(log_start)
+    }
+
     fn append_one(
         &self,
         partition: &Arc<Partition<D>>,
@@ -191,12 +199,7 @@ impl<D: Disk> ReplicaManager<D> {
         let settings = partition.settings();
         let rules = ProduceRules { produce_version, now: now.wall_clock_ms, ..settings.produce };
         // Who may not write here is told so before the batch is looked at.
-        let log_start = {
-            let replica = partition.lock();
-            let log_start = replica.log.log_start_offset();
-            replica.state.check_produce(acks).map_err(|error| not_admitted(&error, log_start))?;
-            log_start
-        };
+        let log_start = Self::admit_write(partition, acks)?;
         let validated = validate_client_batch(records, &rules, &mut ReadBuffer::default())
             .map_err(|error| refusal(&error, log_start))?;
         let timestamp = if rules.timestamp_type == TimestampType::LogAppendTime {
