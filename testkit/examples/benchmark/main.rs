@@ -4,6 +4,7 @@
 //! `cargo run --release -p testkit --example benchmark -- [--kafka] [--seconds N]`. Every wait has an end:
 //! a system that does not get there fails the run with a word on what was waited for.
 
+mod groups;
 mod load;
 mod machine;
 mod measure;
@@ -24,7 +25,7 @@ const USAGE: &str = "benchmark [--kafka] [--no-highwater] [--seconds N] [--only 
   --kafka               also measures Apache Kafka, where Java, Maven and refkafka are present
   --no-highwater        measures Kafka alone
   --seconds N           length of each measurement under load (default 10)
-  --only NAME,...       of start, idle, produce, requests, fetch, tail, failover (start always)
+  --only NAME,...       of start, idle, produce, requests, fetch, tail, groups, failover (start always)
   --highwater BINARY    default: HIGHWATER_BIN, else the binary of the same build
   --refkafka SCRIPT     default: REFKAFKA, else ../shared/reference-kafka/refkafka beside the project";
 
@@ -137,6 +138,11 @@ fn run(
     }
     if options.wants("idle") {
         column.add("memory of a node after the load", measure::memory(&system)?);
+    }
+    if options.wants("groups") {
+        for (what, value) in groups::groups(&system)? {
+            column.add(what, value);
+        }
     }
     if options.wants("failover") {
         column.add("gap after SIGKILL of the leader", measure::failover(&mut system)?);

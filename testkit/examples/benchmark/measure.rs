@@ -35,7 +35,7 @@ const TAIL_PAUSE: Duration = Duration::from_millis(3);
 /// The longest gap worth waiting for.
 const FAILOVER_PATIENCE: Duration = Duration::from_secs(60);
 
-type Rows = Vec<(String, String)>;
+pub type Rows = Vec<(String, String)>;
 
 /// From the start of the processes to a record acknowledged by three replicas.
 pub fn first_record(system: &mut System) -> Result<String> {
@@ -334,6 +334,6 @@ fn milliseconds(value: Duration) -> String {
     format!("{:.0} ms", value.as_secs_f64() * 1e3)
 }
 
-fn both(p50: Duration, p99: Duration) -> String {
+pub fn both(p50: Duration, p99: Duration) -> String {
     format!("{:.2} / {:.2} ms", p50.as_secs_f64() * 1e3, p99.as_secs_f64() * 1e3)
 }
