@@ -76,6 +76,8 @@ fn every_key_that_the_catalogue_calls_honoured_is_read_here_or_by_topics() {
         .filter(|def| def.honoured)
         .map(|def| def.name)
         .filter(|name| !reader.read_keys().contains(name) && !topics.contains(name))
+        // The log cleaner reads its own whenever it looks for work, as they may change.
+        .filter(|name| !name.starts_with("log.cleaner."))
         .collect();
     assert_eq!(unread, Vec::<&str>::new());
 }

@@ -337,7 +337,7 @@ fn everything_wrong_is_told_at_once_and_each_key_once() {
 fn unknown_keys_and_keys_without_effect_are_one_warning_each() {
     let (_, warnings) = loaded(&[
         ("nonsense.key", "3"),
-        ("log.cleaner.threads", "2"),
+        ("background.threads", "2"),
         ("ssl.keystore.location", "/a"),
         ("listener.name.plaintext.ssl.client.auth", "none"),
         ("log.retention.hours", "5"),
@@ -346,8 +346,8 @@ fn unknown_keys_and_keys_without_effect_are_one_warning_each() {
     assert_eq!(
         texts,
         [
+            "configuration background.threads is accepted but has no effect yet",
             "configuration listener.name.plaintext.ssl.client.auth is accepted but has no effect yet",
-            "configuration log.cleaner.threads is accepted but has no effect yet",
             "configuration nonsense.key is not known and is ignored",
             "configuration ssl.keystore.location is accepted but has no effect yet",
         ]

@@ -1,4 +1,4 @@
-//! Time and committed metadata into the core: two tasks that wait, and call.
+//! Time and committed metadata into the core: tasks that wait, and call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +61,23 @@ pub(super) async fn tick<D: Disk>(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = wake_up.changed() => {}
+            _ = stopped.changed() => {}
+        }
+    }
+}
+
+/// Lets the log cleaner work, on threads that may wait for the disk, until `stopped` says so.
+pub(super) async fn clean<D: Disk>(core: Arc<BrokerCore<D>>, mut stopped: watch::Receiver<bool>) {
+    while !*stopped.borrow() {
+        let cleaning = core.clone();
+        let ticked = tokio::task::spawn_blocking(move || cleaning.replicas.on_cleaner_tick()).await;
+        let Ok(next) = ticked else {
+            tracing::error!("the log cleaner has failed and does no more until the next start");
+            return;
+        };
+        let pause = next.since(core.host.clock.now().monotonic);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
             _ = stopped.changed() => {}
         }
     }

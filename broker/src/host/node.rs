@@ -384,7 +384,13 @@ impl RunningBroker {
         let (dirs_sender, dirs_failed) = watch::channel(None);
         let metadata_dir = config.roles.controller.then(|| config.log.metadata_dir.clone());
         let dirs = drive::DirWatch { metadata_dir, failed: dirs_sender };
-        let ticks = tokio::spawn(drive::tick(core.clone(), wake_up, ticks_stopped, dirs));
+        let cleaning = drive::clean(core.clone(), ticks_stopped.clone());
+        let ticking = drive::tick(core.clone(), wake_up, ticks_stopped, dirs);
+        let ticks = tokio::spawn(async move {
+            let cleaning = tokio::spawn(cleaning);
+            ticking.await;
+            let _ = cleaning.await;
+        });
         let tasks = vec![
             tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config), changes)),
             tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),

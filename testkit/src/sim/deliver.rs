@@ -361,7 +361,8 @@ impl Simulation {
             return false;
         }
         process.core_wake = FAR;
-        let next = process.core.clone().on_tick();
+        let core = process.core.clone();
+        let next = core.on_tick().min(core.replicas.on_cleaner_tick());
         process.core_wake = process.core_wake.min(next);
         true
     }

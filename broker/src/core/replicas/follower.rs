@@ -145,6 +145,7 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
             why: Why::CommonEpochEnd,
         };
         let now = self.now();
+        self.before_truncation(partition, offset);
         self.cut(partition, leader_epoch, event, Why::CommonEpochEnd, |replica| {
             replica.log.truncate_to(offset, now).map(|_| ())
         })
@@ -164,6 +165,7 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
             why: Why::BelowLeaderLogStart,
         };
         let now = self.now();
+        self.before_truncation(partition, offset);
         self.cut(partition, leader_epoch, event, Why::BelowLeaderLogStart, |replica| {
             replica.log.truncate_fully_and_start_at(offset, None, now)
         })

@@ -17,6 +17,7 @@
 //! | `offsets.rs` | ListOffsets, OffsetForLeaderEpoch (F07, H02, E02) |
 //! | `delete_records.rs` | DeleteRecords (I02) |
 //! | `upkeep.rs` | checkpoints, flushes, retention, clean shutdown (H12) |
+//! | `cleaning.rs` | when and how much the log cleaner works |
 //! | `startup.rs` | opening the log directories |
 //! | `dirs.rs` | the log directories, and what the failure of one does (C08) |
 //! | `placing.rs` | whether a log may be made while a directory is out of use (C08) |
@@ -24,9 +25,10 @@
 
 mod append;
 mod assignments;
-mod coordinated;
+mod cleaning;
 mod delete_records;
 mod dirs;
+mod coordinated;
 mod fetch;
 mod follower;
 mod isr;
@@ -134,6 +136,7 @@ pub struct ReplicaManager<D: Disk> {
     /// Logs found at the start beside another of the same name and another topic id (I01).
     contested: Mutex<Vec<Arc<Partition<D>>>>,
     upkeep: Mutex<upkeep::Schedule>,
+    cleaner: Mutex<cleaning::Cleaner<D>>,
 }
 
 /// Why a partition cannot be used, told by the table alone.

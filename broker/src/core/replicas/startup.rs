@@ -90,6 +90,7 @@ impl<D: Disk> ReplicaManager<D> {
             alter_partition: Mutex::new(AlterPartitionQueue::default()),
             assignments: Mutex::new(AssignmentQueue::default()),
             contested: Mutex::new(Vec::new()),
+            cleaner: Mutex::default(),
         };
         let mut failures = Vec::new();
         for (at, DirToLoad { path, opened }) in open.dirs.into_iter().enumerate() {

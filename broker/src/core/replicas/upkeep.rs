@@ -232,9 +232,16 @@ impl<D: Disk> ReplicaManager<D> {
         self.write_checkpoints(values, |dir, offsets| dir.write_log_start_offsets(offsets));
     }
 
+    /// Writes `cleaner-offset-checkpoint` of every directory.
+    pub(super) fn checkpoint_cleaner_offsets(&self) {
+        let values = self.per_dir(|partition| partition.lock().log.cleaner_offset());
+        self.write_checkpoints(values, |dir, offsets| dir.write_cleaner_offsets(offsets));
+    }
+
     /// The clean stop: every log closed, every checkpoint written, the marker last. Nothing may be
     /// appended afterwards.
     pub fn shut_down(&self) {
+        self.stop_cleaner();
         for produce in self.produces.drain() {
             self.complete_produce(produce);
         }
