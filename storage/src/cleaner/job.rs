@@ -101,6 +101,8 @@ struct Group<D: Disk> {
     segment: Segment<D>,
     pending: Vec<u8>,
     batches: Vec<BatchSummary>,
+    /// Bytes of the batches that were taken so far.
+    taken_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -316,6 +318,7 @@ impl<D: Disk> Cleaning<D> {
             segment,
             pending: Vec::new(),
             batches: Vec::new(),
+            taken_bytes: 0,
         }));
         Ok(CleaningStep::Worked(0))
     }
@@ -343,13 +346,16 @@ impl<D: Disk> Cleaning<D> {
         mut group: Box<Group<D>>,
         max_bytes: u64,
     ) -> Result<CleaningStep> {
-        let mut worked = 0;
-        while worked < max_bytes {
+        let mut read = 0;
+        let before = group.taken_bytes;
+        while read < max_bytes {
             if group.at == group.sources.end {
-                return self.finish(*group);
+                let worked = read + group.taken_bytes - before;
+                self.finish(*group)?;
+                return Ok(CleaningStep::Worked(worked));
             }
-            match self.copy_some(map, &mut group, max_bytes - worked) {
-                Ok(bytes) => worked += bytes,
+            match self.copy_some(map, &mut group, max_bytes - read) {
+                Ok(bytes) => read += bytes,
                 Err(error) => {
                     // For `abandon`.
                     self.phase = Phase::Copy(group);
@@ -357,6 +363,7 @@ impl<D: Disk> Cleaning<D> {
                 }
             }
         }
+        let worked = read + group.taken_bytes - before;
         self.phase = Phase::Copy(group);
         Ok(CleaningStep::Worked(worked))
     }
@@ -449,12 +456,11 @@ impl<D: Disk> Cleaning<D> {
         Ok(Ok(()))
     }
 
-    fn finish(&mut self, mut group: Group<D>) -> Result<CleaningStep> {
-        let limits = self.plan.limits;
-        let segment = &mut group;
-        let written = segment.write(limits).and_then(|()| {
-            segment.segment.seal()?;
-            segment.segment.sync()
+    /// Makes the new segment whole and durable.
+    fn finish(&mut self, mut group: Group<D>) -> Result<()> {
+        let written = group.write(self.plan.limits).and_then(|()| {
+            group.segment.seal()?;
+            group.segment.sync()
         });
         if let Err(error) = written {
             self.phase = Phase::Copy(Box::new(group));
@@ -465,12 +471,13 @@ impl<D: Disk> Cleaning<D> {
         let sources = self.plan.sources[group.sources.clone()].to_vec();
         self.made = Some(Made { sources, segment: group.segment });
         self.phase = Phase::Install(group.sources);
-        Ok(CleaningStep::Install)
+        Ok(())
     }
 }
 
 impl<D: Disk> Group<D> {
     fn take(&mut self, bytes: &[u8], batch: &BatchView<'_>) {
+        self.taken_bytes += bytes.len() as u64;
         self.pending.extend_from_slice(bytes);
         self.batches.push(BatchSummary::from(batch.header()));
     }

@@ -164,7 +164,7 @@ fn take(world: &mut World, action: &Action) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn cleaning_keeps_the_last_value_of_every_key_wherever_it_crashes(actions in actions()) {

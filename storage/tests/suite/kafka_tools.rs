@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use protocol::Offset;
-use storage::LogConfig;
+use storage::{Disk, DiskFile, LogConfig, OpenMode};
 
-use crate::common::{append, append_records, marker, producer_batch, small, temporary};
+use crate::cleaner_world::names;
+use crate::common::{DIR, append, append_records, marker, producer_batch, small, temporary};
 
 fn tool() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/reference-kafka/refkafka");
@@ -34,6 +35,32 @@ fn dump(tool: &Path, dir: &Path, extensions: &[&str], arguments: &[&str]) -> Str
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
+}
+
+#[test]
+fn kafkas_dump_tool_reads_a_cleaned_log_and_finds_its_indexes_sound() {
+    let Some(tool) = tool() else { return };
+    let mut world = crate::cleaner::eventful();
+    world.clean(100).expect("cleans");
+    world.check();
+    world.log.close().expect("closes");
+    let root = tempfile::tempdir().expect("a temporary folder");
+    for name in names(&world.disk) {
+        let path = Path::new(DIR).join(&name);
+        let file = world.disk.open(&path, OpenMode::Read).expect("there");
+        std::fs::write(root.path().join(&name), file.read_all().expect("read")).expect("written");
+    }
+    let all = [".log", ".index", ".timeindex", ".txnindex", ".snapshot"];
+    let text = dump(&tool, root.path(), &all, &["--deep-iteration"]);
+    assert!(text.contains("deleteHorizonMs: OptionalLong[11"), "tombstones have a time: {text}");
+    assert!(text.contains("compresscodec: lz4") && text.contains("count: 0"), "{text}");
+    for bad in ["isvalid: false", "ismatch", "out of order", "Error"] {
+        assert!(!text.contains(bad), "{bad} in {text}");
+    }
+    let text = dump(&tool, root.path(), &[".index", ".timeindex"], &["--index-sanity-check"]);
+    let passed = text.matches("passed sanity check").count();
+    let empty = text.matches("is empty").count();
+    assert!(passed > 0 && passed + empty == 2 * world.log.segment_count(), "{text}");
 }
 
 #[test]
