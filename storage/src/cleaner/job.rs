@@ -248,6 +248,12 @@ impl<D: Disk> Cleaning<D> {
             match step {
                 Step::Batch(place, batch) => {
                     read += batch.size_in_bytes() as u64;
+                    // The offset is not under the checksum.
+                    let next = batch.next_offset();
+                    if batch.base_offset() < source.base_offset || next > source.end_offset {
+                        let reason = format!("a batch that ends at {next} is out of place");
+                        return Err(self.corrupt(at, place, reason));
+                    }
                     let noted = self.note_keys(map, &batch);
                     if !noted.map_err(|error| self.corrupt(at, place, error.to_string()))? {
                         self.map_is_built(map);
