@@ -7,6 +7,7 @@ mod serve;
 mod settings;
 mod up;
 mod up_processes;
+mod up_threads;
 
 use std::process::ExitCode;
 

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use broker::host::{Node, NodeOptions};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::{Settings, configure, parse_sets};
-use crate::{logging, ready, up_processes};
+use crate::settings::{Settings, parse_sets};
+use crate::{logging, ready, up_processes, up_threads};
 
 /// How long a cluster may take to be ready.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
+pub const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Controllers of their own get ids from here.
 const FIRST_CONTROLLER_ID: i32 = 3000;
 
@@ -54,6 +52,8 @@ pub struct NodePlan {
     pub id: i32,
     /// The port for clients; `None` for a node that is only a controller.
     pub port: Option<u16>,
+    /// Whether it votes in the metadata quorum.
+    pub is_controller: bool,
     /// Everything that makes its properties file.
     pub settings: Settings,
 }
@@ -84,7 +84,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     if arguments.processes {
         up_processes::run(&plan, arguments.quiet)
     } else {
-        run_in_process(&plan, arguments.quiet)
+        up_threads::run(&plan, arguments.quiet)
     }
 }
 
@@ -109,53 +109,6 @@ pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
 /// Waits for [`ready::wait`] over all brokers, for as long as `still_hopeful` says.
 pub fn wait_until_ready(plan: &Plan, still_hopeful: impl FnMut() -> Result<()>) -> Result<()> {
     ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE, still_hopeful)
-}
-
-fn run_in_process(plan: &Plan, quiet: bool) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut starting = Vec::new();
-        for node in &plan.nodes {
-            let config = configure(&[&node.settings])?;
-            let options = NodeOptions::new(broker::host::cluster_id_of(&config)?);
-            starting.push(tokio::spawn(Node::start(config, options)));
-        }
-        let mut nodes = Vec::new();
-        for node in starting {
-            nodes.push(node.await??);
-        }
-        let addresses = plan.bootstrap.clone();
-        let waiting = tokio::task::spawn_blocking(move || {
-            ready::wait(&addresses, addresses.len(), READY_PATIENCE, || Ok(()))
-        });
-        tokio::select! {
-            ready = waiting => {
-                ready??;
-                announce(plan, quiet)?;
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            }
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        let mut brokers = tokio::task::JoinSet::new();
-        for mut node in nodes {
-            brokers.spawn(async move {
-                node.stop_broker().await;
-                node
-            });
-        }
-        let nodes = brokers.join_all().await;
-        let stopping: Vec<_> = nodes.into_iter().map(|node| tokio::spawn(node.stop())).collect();
-        for node in stopping {
-            node.await?;
-        }
-        Ok(())
-    })
 }
 
 fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
@@ -188,12 +141,14 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
         if let Some(rack) = arguments.racks.get(at as usize % arguments.racks.len().max(1)) {
             settings.insert("broker.rack".into(), rack.clone());
         }
-        nodes.push(NodePlan { id: at + 1, port: Some(port_of(at)), settings });
+        let (id, port) = (at + 1, Some(port_of(at)));
+        nodes.push(NodePlan { id, port, is_controller, settings });
     }
     for at in 0..controllers {
         nodes.push(NodePlan {
             id: FIRST_CONTROLLER_ID + at,
             port: None,
+            is_controller: true,
             settings: controller_settings(port_of(brokers + at) + 1),
         });
     }

@@ -209,7 +209,9 @@ async fn a_call_without_a_majority_ends_at_its_deadline() {
     register(&client, 9).await;
     let leader = client.leader().expect("known");
     for id in cluster.addresses.keys().copied().filter(|id| *id != leader).collect::<Vec<_>>() {
-        drop(cluster.hosts.remove(&id));
+        if let Some(host) = cluster.hosts.remove(&id) {
+            host.stop().await.expect("stops cleanly");
+        }
     }
     let answer = client.call(4, registration(10), Duration::from_millis(1500)).await;
     assert!(matches!(answer, Err(CallError::TimedOut { .. })), "{answer:?}");
@@ -236,4 +238,27 @@ async fn the_leading_controller_tells_the_trace_what_was_decided_and_the_others_
         .collect();
     assert_eq!(registered.len(), 1, "{told:?}");
     assert!(leaders.contains(&registered[0]), "told by who led");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_say_nothing_or_nonsense_are_closed_and_the_others_served() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut cluster = start(1).await;
+    let address = &cluster.addresses[&NodeId(1)];
+    let beginnings: [&[u8]; 4] =
+        [b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n", &[0xff; 300]];
+    let mut strangers = Vec::new();
+    for beginning in beginnings {
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(beginning).await.expect("sent");
+        strangers.push(stream);
+    }
+    register(&cluster.client(), 7).await;
+    for stream in &mut strangers {
+        let mut answer = Vec::new();
+        // The end may come as a reset, since not all was read.
+        let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        assert!(end.is_ok(), "still open");
+    }
+    cluster.stop_all().await;
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use controller::node::{
-    CollectedEffects, ControllerNode, MetadataRead, NodeConfig, Reply, ReplyToken,
+    CollectedEffects, ControllerEndpoint, ControllerNode, MetadataRead, NodeConfig, Reply,
+    ReplyToken,
 };
 use controller::quorum::{MemoryQuorumStorage, QuorumConfig, QuorumStorage};
 use controller::records::MetadataSnapshot;
@@ -124,7 +125,16 @@ fn config(id: i32, count: i32) -> NodeConfig {
     quorum.election_timeout = Duration::from_millis(200);
     quorum.fetch_timeout = Duration::from_millis(400);
     quorum.seed = 9;
-    NodeConfig::new(quorum, ControllerConfig::new(CLUSTER, NodeId(id), 9))
+    let endpoints = (1..=count).map(|id| ControllerEndpoint {
+        node_id: NodeId(id),
+        listener: "CONTROLLER".into(),
+        host: format!("host{id}"),
+        port: 9093,
+    });
+    NodeConfig {
+        endpoints: endpoints.collect(),
+        ..NodeConfig::new(quorum, ControllerConfig::new(CLUSTER, NodeId(id), 9))
+    }
 }
 
 fn registration(broker: i32) -> BrokerRegistrationRequest {

@@ -19,7 +19,7 @@ const SESSION_TIMEOUT_MS: u64 = 1500;
 const FEWEST: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(45);
 
-fn quick_cluster() -> Cluster {
+pub fn quick_cluster() -> Cluster {
     let mut cluster = cluster()
         .set("broker.session.timeout.ms", SESSION_TIMEOUT_MS)
         .set("broker.heartbeat.interval.ms", 300)

@@ -6,7 +6,10 @@
 mod clients;
 mod command_line;
 mod failover;
+mod failures;
+mod log_dirs;
 mod stories;
+mod volume;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -6,6 +6,7 @@
 //! The client that brokers use is [`crate::client`].
 
 pub mod host;
+mod incoming;
 pub(crate) mod peers;
 mod server;
 

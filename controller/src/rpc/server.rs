@@ -10,10 +10,10 @@ use protocol::{ApiKey, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::host::{CallFailure, ControllerHandle, HostError, Input};
+use super::incoming::Speaking;
 use super::proto::control_server::{Control, ControlServer};
 use super::proto::metadata_frame::Frame;
 use super::proto::{
@@ -44,13 +44,9 @@ pub(super) async fn serve(
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .serve_with_incoming_shutdown(
-            service,
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            async {
-                let _ = stop.await;
-            },
-        )
+        .serve_with_incoming_shutdown(service, Speaking::on(listener), async {
+            let _ = stop.await;
+        })
         .await
         .map_err(|error| HostError::Service(error.to_string()))
 }

@@ -113,7 +113,7 @@ fn one_failed_directory_costs_its_own_partitions_their_leader_and_no_others_c08(
     assert_eq!(produce(&mut simulation, ONE, 1, "after")?, 0);
     for asked in [1, 2] {
         assert_eq!(offline_replicas(&mut simulation, asked, 0)?, [1]);
-        assert_eq!(offline_replicas(&mut simulation, asked, 1)?, []);
+        assert!(offline_replicas(&mut simulation, asked, 1)?.is_empty());
     }
     simulation.run_for(Duration::from_secs(20))?;
     assert!(!is_in_isr(&simulation, 0, ONE));
@@ -135,7 +135,7 @@ fn one_failed_directory_costs_its_own_partitions_their_leader_and_no_others_c08(
     simulation.wait_for_isr(TOPIC, 0, &[1, 2, 3])?;
     assert_eq!(the_place(&simulation, ONE, 0)?, first);
     simulation.run_until("health", PATIENCE, Simulation::is_healthy)?;
-    assert_eq!(offline_replicas(&mut simulation, 2, 0)?, []);
+    assert!(offline_replicas(&mut simulation, 2, 0)?.is_empty());
     simulation.check_everything()
 }
 
