@@ -25,8 +25,6 @@
 //! waiting joins, the generation being formed) may change with any input, and a new leader does
 //! without it.
 
-#![allow(dead_code)] // until every part is in its place
-
 mod assignor;
 mod classic;
 mod consumer;

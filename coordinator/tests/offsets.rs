@@ -401,18 +401,10 @@ fn offset_delete_answers_by_partition_and_deletes_what_nobody_reads() {
         name: name.into(),
         partitions: indexes
             .iter()
-            .map(|index| OffsetDeleteRequestPartition {
-                partition_index: *index,
-                ..Default::default()
-            })
+            .map(|index| OffsetDeleteRequestPartition { partition_index: *index })
             .collect(),
-        ..Default::default()
     };
-    let delete = |group: &str, topics| OffsetDeleteRequest {
-        group_id: group.into(),
-        topics,
-        ..Default::default()
-    };
+    let delete = |group: &str, topics| OffsetDeleteRequest { group_id: group.into(), topics };
     let topics = vec![topic("t1", &[1, 9]), topic("nope", &[1]), topic("t1", &[0])];
     let response = world.call(0, delete("o1", topics));
     assert_eq!(response.error_code, 0);

@@ -21,7 +21,7 @@ use replication::time::Instant;
 
 use super::record;
 use super::state::{ClassicGroup, State, WaitingJoin};
-use crate::shard::{Scope, Then, TimerKey, Token};
+use crate::shard::{Scope, Then, TimerKey};
 
 /// A rebalance that nobody came to is looked at again after the rebalance timeout, but not sooner than
 /// this: clients may ask for a timeout of nothing.
@@ -317,10 +317,4 @@ pub(crate) fn join_error(version: i16, member_id: &str, error: ErrorCode) -> Joi
 /// An answer to SyncGroup with an error and nothing else.
 pub(crate) fn sync_error(error: ErrorCode) -> SyncGroupResponse {
     SyncGroupResponse { error_code: error.code(), ..SyncGroupResponse::default() }
-}
-
-/// The tokens of all requests that wait in the group.
-pub(crate) fn waiting_tokens(group: &mut ClassicGroup) -> Vec<Token> {
-    let (joins, syncs) = group.take_waiting();
-    joins.into_iter().map(|(_, join)| join.token).chain(syncs).collect()
 }

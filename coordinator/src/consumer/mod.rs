@@ -172,8 +172,7 @@ fn is_about_to_change(scope: &Scope<'_>, key: &TimerKey) -> bool {
     | TimerKey::ConsumerRebalance { group, .. }
     | TimerKey::ConsumerJoin { group, .. }
     | TimerKey::ConsumerSync { group, .. }
-    | TimerKey::ConsumerRegex { group }
-    | TimerKey::ConsumerAssignment { group }) = key
+    | TimerKey::ConsumerRegex { group }) = key
     else {
         return false;
     };

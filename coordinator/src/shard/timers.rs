@@ -26,8 +26,6 @@ pub(crate) enum TimerKey {
     ConsumerSync { group: Arc<str>, member: Arc<str> },
     /// The consumer group's regular expressions are to be resolved again.
     ConsumerRegex { group: Arc<str> },
-    /// The consumer group's target assignment is to be computed.
-    ConsumerAssignment { group: Arc<str> },
 }
 
 /// Times by key and keys by time.

@@ -118,13 +118,9 @@ fn offsets_of_topics_that_consumers_read_are_not_deleted() {
     let topic = |name: &str| OffsetDeleteRequestTopic {
         name: name.into(),
         partitions: vec![OffsetDeleteRequestPartition::default()],
-        ..Default::default()
     };
-    let request = OffsetDeleteRequest {
-        group_id: G.into(),
-        topics: vec![topic("t1"), topic("t2")],
-        ..Default::default()
-    };
+    let request =
+        OffsetDeleteRequest { group_id: G.into(), topics: vec![topic("t1"), topic("t2")] };
     let response = world.call(0, request);
     let errors: Vec<i16> = response.topics.iter().map(|t| t.partitions[0].error_code).collect();
     assert_eq!(errors, [86, 0]);
