@@ -87,10 +87,7 @@ fn add(
     if partitions.iter().any(|partition| partition.partition_index == partition_index) {
         return false;
     }
-    partitions.push(OffsetDeleteResponsePartition {
-        partition_index,
-        error_code: error.code(),
-    });
+    partitions.push(OffsetDeleteResponsePartition { partition_index, error_code: error.code() });
     true
 }
 

@@ -131,11 +131,7 @@ impl Offsets {
 
 /// The record that takes an offset back.
 fn tombstone(group: &str, topic: &str, partition: i32) -> Record {
-    let key = OffsetCommitKey {
-        group: group.to_owned(),
-        topic: topic.to_owned(),
-        partition,
-    };
+    let key = OffsetCommitKey { group: group.to_owned(), topic: topic.to_owned(), partition };
     Record::OffsetCommit(key, None)
 }
 
