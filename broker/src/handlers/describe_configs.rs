@@ -213,7 +213,9 @@ impl Describer<'_> {
             ConfigResourceType::Group => (ConfigCatalogue::group(), true),
             _ => (ConfigCatalogue::client_metrics(), false),
         };
-        let described = catalogue.iter().map(|def| {
+        let is_set = |def: &ConfigDef| own.is_some_and(|own| own.contains_key(def.name));
+        let shown = catalogue.iter().filter(|def| !def.internal || is_set(def));
+        let described = shown.map(|def| {
             let effective = if is_group {
                 layers.group_config(def, own)
             } else {
@@ -438,6 +440,29 @@ mod tests {
         for kind in [GROUP, CLIENT_METRICS] {
             assert_eq!(ask(&broker, kind, "", None).error_code, 42);
         }
+    }
+
+    /// Measured on Kafka 4.4.0.
+    #[test]
+    fn a_group_s_internal_keys_are_told_when_it_sets_them_and_values_as_they_were_read() {
+        let broker = TestBroker::new();
+        assert!(
+            ask(&broker, GROUP, "g", Some(&["streams.num.warmup.replicas"])).configs.is_empty()
+        );
+        for (key, given, shown) in [
+            ("streams.num.warmup.replicas", "5", "5"),
+            ("consumer.session.timeout.ms", " 50000 ", "50000"),
+            ("streams.rack.aware.assignment.tags", "a , b", "a,b"),
+        ] {
+            broker.set_config(i32::from(GROUP), "g", key, given);
+            let told = told(&broker, GROUP, "g", key);
+            assert!(
+                told.starts_with(&format!("{shown} 8 [{key}={shown} 8, group.{key}=")),
+                "{told}"
+            );
+        }
+        assert_eq!(ask(&broker, GROUP, "g", None).configs.len(), 22);
+        assert_eq!(ask(&broker, GROUP, "no such group", None).configs.len(), 21);
     }
 
     #[test]

@@ -54,9 +54,13 @@ impl<'a> ConfigLayers<'a> {
         self.effective(def, topic, ConfigSource::DynamicTopic, &def.fallbacks)
     }
 
-    /// A group's key in force for a group with the configs `group`.
+    /// A group's key in force for a group with the configs `group`. What the group sets is told as the
+    /// value that was read, not as the text that came.
     pub fn group_config(&self, def: &ConfigDef, group: Option<&ConfigMap>) -> EffectiveConfig {
-        let mut config = self.effective(def, group, ConfigSource::DynamicGroup, &def.fallbacks);
+        let own = group.and_then(|group| group.get(def.name)).map(|text| canonical(def, text));
+        let own = own.map(|text| ConfigMap::from([(def.name.to_owned(), text)]));
+        let source = ConfigSource::DynamicGroup;
+        let mut config = self.effective(def, own.as_ref(), source, &def.fallbacks);
         if let (true, Some(text)) = (def.fallbacks.is_empty(), def.default_text()) {
             config.synonyms.push(ConfigSynonym {
                 name: def.name,
@@ -145,6 +149,19 @@ impl<'a> ConfigLayers<'a> {
                 source: ConfigSource::Default,
             });
         }
+    }
+}
+
+/// The value that `text` stands for, written as Kafka writes it: without white space, signs and zeros that
+/// say nothing. The text itself when it is no value, which no validated one is.
+fn canonical(def: &ConfigDef, text: &str) -> String {
+    match def.kind.parse(def.name, text) {
+        Ok(ConfigValue::Boolean(value)) => value.to_string(),
+        Ok(ConfigValue::List(elements)) => elements.join(","),
+        Ok(value) => {
+            value.as_i64().map_or_else(|| text.trim().to_owned(), |number| number.to_string())
+        }
+        Err(_) => text.to_owned(),
     }
 }
 

@@ -17,7 +17,7 @@ fn refusal(key: &str, value: &str) -> String {
 fn the_catalogues_read_and_every_default_parses() {
     assert_eq!(ConfigCatalogue::broker().iter().count(), 379);
     assert_eq!(ConfigCatalogue::topic().iter().count(), 38);
-    assert_eq!(ConfigCatalogue::group().iter().count(), 21);
+    assert_eq!(ConfigCatalogue::group().iter().count(), 27);
     assert_eq!(ConfigCatalogue::client_metrics().iter().count(), 3);
     let of_resources =
         ConfigCatalogue::group().iter().chain(ConfigCatalogue::client_metrics().iter());
@@ -175,4 +175,68 @@ fn a_group_s_other_keys_take_what_kafka_s_take() {
     let layers = ConfigLayers { static_broker: Some(&near), ..Default::default() };
     let configs = map(&[("share.session.timeout.ms", "5000")]);
     assert!(validate_group_configs(&configs, &layers).is_err());
+}
+
+/// Asked of a running Kafka 4.4, in its words.
+#[test]
+fn a_group_s_refusals_say_what_is_allowed() {
+    for (key, value, words) in [
+        ("streams.num.standby.replicas", "3", "must be less than or equal to 2"),
+        ("streams.num.warmup.replicas", "21", "must be less than or equal to 20"),
+        ("streams.task.offset.interval.ms", "1", "must be greater than or equal to 15000"),
+        ("streams.rack.aware.assignment.tags", "a, a", "must not contain duplicate tag keys."),
+        ("streams.rack.aware.assignment.tags", ",", "must not contain duplicate tag keys."),
+    ] {
+        assert_eq!(group_refusal(key, value), Some(format!("{key} {words}")), "{value}");
+    }
+    let name = "errors.deadletterqueue.topic.name";
+    let reserved = format!("{name}: DLQ topic name must not start with '__'");
+    assert_eq!(group_refusal(name, " __x").as_ref(), Some(&reserved));
+    assert_eq!(group_refusal(name, "no topic's name"), None);
+    for list in ["a,,b", "a,b,"] {
+        let empty = "Configuration 'streams.rack.aware.assignment.tags' values must not be empty."
+            .to_owned();
+        assert_eq!(group_refusal("streams.rack.aware.assignment.tags", list), Some(empty));
+    }
+    for allowed in ["", " ", "a , b"] {
+        assert_eq!(group_refusal("streams.rack.aware.assignment.tags", allowed), None);
+    }
+    let reset = "Invalid value foo for configuration share.auto.offset.reset: Invalid value `foo` for \
+                 configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' \
+                 or of the format 'by_duration:<PnDTnHnMn.nS>'.";
+    assert_eq!(group_refusal("share.auto.offset.reset", "foo").as_deref(), Some(reset));
+    let configs = map(&[("consumer.session.timeout.ms", "x"), ("zz", "1")]);
+    let refused = validate_group_configs(&configs, &ConfigLayers::default()).unwrap_err();
+    assert_eq!(refused, ConfigError::UnknownGroupKey("zz".to_owned()));
+}
+
+/// Asked of a running Kafka 4.4.
+#[test]
+fn durations_to_reset_by_are_read_as_kafka_s_runtime_reads_them() {
+    for taken in ["P1D", "p1dt1h", "PT1.5S", "PT1,5S", "PT1.S", "PT0S", "-PT0S", "+PT1S", "PT2H-1M"]
+    {
+        let value = format!("by_duration:{taken}");
+        assert_eq!(group_refusal("share.auto.offset.reset", &value), None, "{taken}");
+    }
+    for refused in [
+        "",
+        "1",
+        "P1W",
+        "P1Y",
+        "PT",
+        "P1DT",
+        "-PT1H",
+        "PT-1S",
+        "PT1M1H",
+        "PT1.5M",
+        " PT1S",
+        "PT.5S",
+        "PT99999999999999999999S",
+        "P106751991167300DT24H",
+        "P106751991167301D",
+        "PT1.1234567891S",
+    ] {
+        let value = format!("by_duration:{refused}");
+        assert!(group_refusal("share.auto.offset.reset", &value).is_some(), "{refused}");
+    }
 }

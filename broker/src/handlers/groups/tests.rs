@@ -8,8 +8,8 @@ use protocol::messages::offset_commit_request::{
 };
 use protocol::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
 use protocol::messages::{
-    DeleteGroupsRequest, DescribeGroupsRequest, FetchRequest, HeartbeatRequest, ListGroupsRequest,
-    OffsetCommitRequest, OffsetFetchRequest,
+    ConsumerGroupHeartbeatRequest, DeleteGroupsRequest, DescribeGroupsRequest, FetchRequest,
+    HeartbeatRequest, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
 };
 use protocol::{ErrorCode, TopicPartition, Uuid};
 
@@ -216,4 +216,30 @@ fn a_record_that_cannot_be_read_leaves_the_partition_without_a_coordinator() {
         broker.core.on_tick();
     }
     assert_eq!(offsets(&broker, &["g"]), [Err(ErrorCode::NotCoordinator.code())]);
+}
+
+/// As Kafka does: what is set out of the broker's bounds is brought to the nearest.
+#[test]
+fn a_group_s_config_that_is_set_at_run_time_is_in_force_at_the_next_heartbeat() {
+    let (broker, _) = broker(&[(1, &[1])]);
+    let beat = |member_epoch: i32| {
+        let request = ConsumerGroupHeartbeatRequest {
+            group_id: "g".to_owned(),
+            member_id: "m".to_owned(),
+            member_epoch,
+            rebalance_timeout_ms: 60_000,
+            subscribed_topic_names: Some(vec!["t".to_owned()]),
+            topic_partitions: Some(Vec::new()),
+            ..Default::default()
+        };
+        let response = broker.ask(1, request);
+        assert_eq!(response.error_code, 0, "{:?}", response.error_message);
+        (response.member_epoch, response.heartbeat_interval_ms)
+    };
+    let (epoch, interval) = beat(0);
+    assert_eq!(interval, 5000);
+    for (set, in_force) in [("7000", 7000), ("15001", 15_000)] {
+        broker.set_config(32, "g", "consumer.heartbeat.interval.ms", set);
+        assert_eq!(beat(epoch).1, in_force);
+    }
 }
