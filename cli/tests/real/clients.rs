@@ -6,43 +6,54 @@ use std::process::Command;
 
 use crate::{alone, cluster};
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace root").to_path_buf()
 }
 
-/// A Python that has both clients; `.ci/run` makes it.
-fn python() -> Option<PathBuf> {
+/// A Python that has these modules; `.ci/run` makes it.
+fn python_with(modules: &str) -> Option<PathBuf> {
     let candidates = [root().join("target/python-clients/bin/python"), PathBuf::from("python3")];
     candidates.into_iter().find(|python| {
-        let check = Command::new(python).args(["-c", "import kafka, confluent_kafka"]).output();
+        let check = Command::new(python).args(["-c", &format!("import {modules}")]).output();
         check.is_ok_and(|output| output.status.success())
     })
 }
 
-fn run_script(script: &str, bootstrap: &str) -> String {
-    let Some(python) = python() else {
-        println!("SKIPPED: no Python with kafka-python and confluent-kafka; .ci/run installs them");
-        return "ok".into();
+/// A script of testkit/clients for this cluster and with these arguments, its prefix made of its name; or
+/// nothing, and a word about it, where its client is absent.
+pub(crate) fn script(name: &str, modules: &str, bootstrap: &str, more: &[&str]) -> Option<Command> {
+    let Some(python) = python_with(modules) else {
+        println!("SKIPPED {name}: no Python with {modules}; .ci/run installs them");
+        return None;
     };
-    let path = root().join("testkit/clients").join(script);
-    let output = Command::new(python)
-        .arg(path)
-        .arg(bootstrap)
-        .arg(script.trim_end_matches(".py").replace('_', "-"))
-        .output()
-        .expect("python runs");
+    let mut command = Command::new(python);
+    command
+        .arg(root().join("testkit/clients").join(name))
+        .args([bootstrap, &name.trim_end_matches(".py").replace('_', "-")])
+        .args(more);
+    Some(command)
+}
+
+/// Runs a script to its end; its last line must be `ok`.
+pub(crate) fn run(name: &str, command: Option<Command>) {
+    let Some(mut command) = command else { return };
+    let output = command.output().expect("the script runs");
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{script} failed:\n{out}\n{err}");
-    out.trim().lines().last().unwrap_or_default().to_owned()
+    let last = out.trim().lines().last().unwrap_or_default();
+    assert!(output.status.success() && last == "ok", "{name} failed:\n{out}\n{err}");
+    println!("{out}");
 }
 
 #[test]
 fn python_clients_write_and_read_every_codec() {
     let _alone = alone();
     let cluster = cluster().start().expect("a cluster");
-    assert_eq!(run_script("round_trip_confluent.py", &cluster.bootstrap()), "ok");
-    assert_eq!(run_script("round_trip_kafka_python.py", &cluster.bootstrap()), "ok");
+    for (name, modules) in
+        [("round_trip_confluent.py", "confluent_kafka"), ("round_trip_kafka_python.py", "kafka")]
+    {
+        run(name, script(name, modules, &cluster.bootstrap(), &[]));
+    }
 }
 
 #[test]

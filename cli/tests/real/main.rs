@@ -7,6 +7,7 @@ mod clients;
 mod command_line;
 mod failover;
 mod failures;
+mod groups;
 mod log_dirs;
 mod stories;
 mod volume;
