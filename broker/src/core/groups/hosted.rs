@@ -15,6 +15,7 @@ use coordinator::{
     refuse_request,
 };
 use parking_lot::Mutex;
+use protocol::messages::HeartbeatResponse;
 use protocol::records::{BatchBuilder, BatchViews, ReadBuffer};
 use protocol::{ErrorCode, LeaderEpoch, Offset, RequestBody, ResponseBody};
 use replication::time::{Instant, Now};
@@ -140,7 +141,12 @@ impl<D: Disk> Hosted<D> {
             Stage::Gone => Some(ErrorCode::NotCoordinator),
         };
         if let Some(error) = refusal {
-            if let Some(response) = refuse_request(version, &request, error) {
+            // Whoever is in a group that is being loaded will be told so by what it asks next.
+            if error == ErrorCode::CoordinatorLoadInProgress
+                && matches!(request, RequestBody::Heartbeat(_))
+            {
+                afterwards.replies.push((reply, HeartbeatResponse::default().into()));
+            } else if let Some(response) = refuse_request(version, &request, error) {
                 afterwards.replies.push((reply, response));
             }
             return afterwards;

@@ -26,9 +26,9 @@
 mod append;
 mod assignments;
 mod cleaning;
+mod coordinated;
 mod delete_records;
 mod dirs;
-mod coordinated;
 mod fetch;
 mod follower;
 mod isr;

@@ -104,6 +104,9 @@ fn a_commit_is_read_back_and_survives_a_change_of_the_leader() {
     assert_eq!(offsets(&broker, &["g"]), [lost]);
     broker.elect(id, 0, 1);
     assert_eq!(offsets(&broker, &["g"]), [Err(ErrorCode::CoordinatorLoadInProgress.code())]);
+    // As Kafka does, so that members do not look for another coordinator meanwhile.
+    let heartbeat = HeartbeatRequest { group_id: "g".into(), ..Default::default() };
+    assert_eq!(broker.ask(4, heartbeat).error_code, 0);
     let loading = broker.ask(4, ListGroupsRequest::default());
     assert_eq!(loading.error_code, ErrorCode::CoordinatorLoadInProgress.code());
     for _ in 0..3 {
