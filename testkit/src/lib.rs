@@ -1,6 +1,7 @@
 //! Clusters for tests: real ones as child processes, simulated ones on one thread, and a plain client.
 
 pub mod client;
+pub mod group;
 pub mod invariants;
 pub mod producer;
 pub mod real;
