@@ -35,7 +35,7 @@ CONSUMER_SESSION_MS = 10_000
 STATIC_SESSION_MS = 15_000
 HEARTBEAT_MS = 500
 # What a busy machine may need beyond a session timeout, and for whatever has no timeout of its own.
-SLACK_S = 60
+SLACK_S = 180
 NON_EMPTY_GROUP = 68
 FENCED_INSTANCE_ID = 82
 UNRELEASED_INSTANCE_ID = 111
