@@ -8,6 +8,7 @@
 pub mod directory;
 pub mod groups;
 pub mod host;
+pub mod internal_topics;
 pub mod lifecycle;
 pub mod producer_ids;
 pub mod replicas;

@@ -67,21 +67,13 @@ pub(super) fn handle<D: Disk>(
             .collect(),
     });
     let refusals = judge(core, &wanted.collect::<Vec<_>>());
-    let places: Vec<Option<AlterResult>> = refusals
-        .into_iter()
-        .zip(&request.resources)
-        .map(|(refusal, resource)| {
-            refusal.map(|message| AlterResult {
-                error_code: ErrorCode::InvalidRequest.code(),
-                error_message: Some(message),
-                resource_type: resource.resource_type,
-                resource_name: resource.resource_name.clone(),
-                ..AlterResult::default()
-            })
-        })
-        .collect();
-    let mut place = places.iter();
-    request.resources.retain(|_| place.next().is_some_and(Option::is_none));
+    let places = take_refused(&mut request.resources, refusals, |resource, message| AlterResult {
+        error_code: ErrorCode::InvalidRequest.code(),
+        error_message: Some(message),
+        resource_type: resource.resource_type,
+        resource_name: resource.resource_name.clone(),
+        ..AlterResult::default()
+    });
     if request.resources.is_empty() && !places.is_empty() {
         let responses = places.into_iter().flatten().collect();
         let response = AlterConfigsResponse { responses, ..AlterConfigsResponse::default() };
@@ -119,21 +111,14 @@ pub(super) fn handle_incremental<D: Disk>(
             .collect(),
     });
     let refusals = judge(core, &wanted.collect::<Vec<_>>());
-    let places: Vec<Option<IncrementalResult>> = refusals
-        .into_iter()
-        .zip(&request.resources)
-        .map(|(refusal, resource)| {
-            refusal.map(|message| IncrementalResult {
-                error_code: ErrorCode::InvalidRequest.code(),
-                error_message: Some(message),
-                resource_type: resource.resource_type,
-                resource_name: resource.resource_name.clone(),
-                ..IncrementalResult::default()
-            })
-        })
-        .collect();
-    let mut place = places.iter();
-    request.resources.retain(|_| place.next().is_some_and(Option::is_none));
+    let places =
+        take_refused(&mut request.resources, refusals, |resource, message| IncrementalResult {
+            error_code: ErrorCode::InvalidRequest.code(),
+            error_message: Some(message),
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.clone(),
+            ..IncrementalResult::default()
+        });
     if request.resources.is_empty() && !places.is_empty() {
         let responses = places.into_iter().flatten().collect();
         let response = IncrementalAlterConfigsResponse {
@@ -152,6 +137,20 @@ pub(super) fn handle_incremental<D: Disk>(
         });
     });
     to_controller(core, context.api_version, request.into(), merged);
+}
+
+/// Takes the resources that are refused here out of a request; their results stand in their places.
+fn take_refused<T, R>(
+    resources: &mut Vec<T>,
+    refusals: Vec<Option<String>>,
+    result: impl Fn(&T, String) -> R,
+) -> Vec<Option<R>> {
+    let each = refusals.into_iter().zip(&*resources);
+    let places: Vec<Option<R>> =
+        each.map(|(refusal, resource)| refusal.map(|message| result(resource, message))).collect();
+    let mut place = places.iter();
+    resources.retain(|_| place.next().is_some_and(Option::is_none));
+    places
 }
 
 /// Why each resource is refused here; `None` for those that are the controller's to judge.

@@ -20,12 +20,9 @@ use storage::Disk;
 
 use super::forward;
 use crate::core::host::CallError;
+use crate::core::internal_topics::{GROUP_TOPIC, TRANSACTION_TOPIC};
 use crate::core::{BrokerCore, CallContext, Responder};
 
-/// Where consumer groups keep their offsets.
-pub(super) const GROUP_TOPIC: &str = "__consumer_offsets";
-/// Where transactions keep their state.
-pub(super) const TRANSACTION_TOPIC: &str = "__transaction_state";
 /// The version in which a broker asks for topics itself.
 const OWN_VERSION: i16 = 7;
 /// The longest name, so that the names of a partition's folders fit.

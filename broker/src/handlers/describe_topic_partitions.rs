@@ -19,8 +19,8 @@ use protocol::{ErrorCode, NodeId};
 use storage::Disk;
 
 use super::operations;
-use super::produce::INTERNAL_TOPICS;
 use crate::core::directory::Directory;
+use crate::core::internal_topics::INTERNAL_TOPICS;
 use crate::core::{BrokerCore, CallContext};
 
 pub(super) fn handle<D: Disk>(

@@ -17,8 +17,9 @@ use protocol::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
 use protocol::{ErrorCode, NodeId};
 use storage::Disk;
 
-use super::create_topics::{GROUP_TOPIC, TRANSACTION_TOPIC, create_missing};
+use super::create_topics::create_missing;
 use crate::core::directory::Directory;
+use crate::core::internal_topics::{GROUP_TOPIC, TRANSACTION_TOPIC, partition_of};
 use crate::core::{BrokerCore, CallContext, Responder};
 
 /// The first version that answers by key.
@@ -70,21 +71,6 @@ fn find(directory: &Directory, listener: &str, key_type: i8, key: &str) -> Found
     let partition = topic.partitions.get(&index).ok_or(unavailable)?;
     let (host, port) = directory.endpoint(partition.leader, listener).ok_or(unavailable)?;
     Ok((partition.leader, host, port))
-}
-
-/// The partition that a key belongs to: clients and brokers of Kafka compute the same. `None` when the
-/// topic has no partitions.
-pub(crate) fn partition_of(key: &str, partitions: i32) -> Option<i32> {
-    let hash = java_hash(key);
-    // Java's absolute value, and 0 for the one number that has none.
-    let positive = hash.checked_abs().unwrap_or(0);
-    positive.checked_rem(partitions)
-}
-
-/// `String.hashCode` of Java: over UTF-16 units.
-fn java_hash(text: &str) -> i32 {
-    text.encode_utf16()
-        .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
 fn by_key(key: &str, found: Found) -> Coordinator {
@@ -141,20 +127,6 @@ mod tests {
             coordinator_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
             ..FindCoordinatorRequest::default()
         }
-    }
-
-    /// What Kafka 4.4.0 does, measured: the offsets of `group-100` lie in partition 1 of 5.
-    #[test]
-    fn a_key_falls_into_the_partition_that_kafka_computes() {
-        assert_eq!(java_hash("group-100"), -1_484_205_661);
-        assert_eq!(partition_of("group-100", 5), Some(1));
-        assert_eq!(partition_of("", 50), Some(0));
-        // Of this text the hash is the smallest number there is.
-        assert_eq!(java_hash("polygenelubricants"), i32::MIN);
-        assert_eq!(partition_of("polygenelubricants", 50), Some(0));
-        // Outside the first plane Java counts two units.
-        assert_eq!(java_hash("\u{1F600}"), 0xD83D * 31 + 0xDE00);
-        assert_eq!(partition_of("g", 0), None);
     }
 
     #[test]

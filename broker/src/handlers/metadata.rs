@@ -20,8 +20,8 @@ use protocol::{ErrorCode, NodeId};
 use storage::Disk;
 
 use super::operations;
-use super::produce::INTERNAL_TOPICS;
 use crate::core::directory::Directory;
+use crate::core::internal_topics::INTERNAL_TOPICS;
 use crate::core::{BrokerCore, CallContext, Responder};
 
 /// The first version that takes topic ids.

@@ -31,7 +31,6 @@ use protocol::{ApiKey, RequestBody, ResponseBody};
 use storage::Disk;
 
 use crate::core::{BrokerCore, CallContext, Outcome, Responder};
-pub(crate) use find_coordinator::partition_of;
 
 /// The APIs that a broker's listeners serve; ApiVersions lists exactly these.
 pub const SERVED: &[ApiKey] = &[

@@ -16,6 +16,7 @@ use protocol::{ErrorCode, NodeId, Records, TopicPartition, Uuid};
 use storage::Disk;
 
 use crate::core::directory::Directory;
+use crate::core::internal_topics::INTERNAL_TOPICS;
 use crate::core::replicas::{ProduceEntry, ProduceOutcome};
 use crate::core::{BrokerCore, CallContext, Outcome, Responder};
 
@@ -23,8 +24,6 @@ use crate::core::{BrokerCore, CallContext, Outcome, Responder};
 const FIRST_TOPIC_ID_VERSION: i16 = 13;
 /// The first version whose answer has room for who leads instead.
 const FIRST_LEADER_HINT_VERSION: i16 = 10;
-/// The topics that only coordinators write.
-pub(super) const INTERNAL_TOPICS: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
 
 /// Where an outcome belongs: the topic as the request names it, and the partition.
 struct Place {

@@ -208,6 +208,16 @@ fn a_second_process_on_the_same_folder_is_refused_with_its_name() {
     first.wait().expect("gone");
 }
 
+/// A node with both directories starts with the good one, and says that the other is out of use.
+fn starts_without(bad: &str, good: &str, folder: &Path) {
+    let log = folder.join("log");
+    let mut node = started(serve(&format!("{good},{bad}")), "node started", &log);
+    let text = std::fs::read_to_string(&log).expect("its output");
+    assert!(text.contains("log directory out of use") && text.contains(bad), "{text}");
+    node.kill().expect("killed");
+    node.wait().expect("gone");
+}
+
 #[test]
 fn a_directory_that_cannot_be_opened_is_out_of_use_and_the_only_one_refuses_the_start() {
     let _alone = alone();
@@ -218,12 +228,7 @@ fn a_directory_that_cannot_be_opened_is_out_of_use_and_the_only_one_refuses_the_
     let good = folder.path().join("good").display().to_string();
     let text = refusal(serve(&bad));
     assert!(text.contains(&bad), "{text}");
-    let log = folder.path().join("log");
-    let mut node = started(serve(&format!("{good},{bad}")), "node started", &log);
-    let text = std::fs::read_to_string(&log).expect("its output");
-    assert!(text.contains("log directory out of use") && text.contains(&bad), "{text}");
-    node.kill().expect("killed");
-    node.wait().expect("gone");
+    starts_without(&bad, &good, folder.path());
 }
 
 #[test]
@@ -240,10 +245,5 @@ fn a_read_only_directory_is_out_of_use_and_the_only_one_refuses_the_start() {
     assert!(text.contains(&bad), "{text}");
     let text = refusal(serve(&format!("{bad},{good}")));
     assert!(text.contains(&bad), "the one with the metadata must work: {text}");
-    let log = folder.path().join("log");
-    let mut node = started(serve(&format!("{good},{bad}")), "node started", &log);
-    let text = std::fs::read_to_string(&log).expect("its output");
-    assert!(text.contains("log directory out of use") && text.contains(&bad), "{text}");
-    node.kill().expect("killed");
-    node.wait().expect("gone");
+    starts_without(&bad, &good, folder.path());
 }

@@ -23,12 +23,10 @@ use replication::time::Instant;
 use storage::Disk;
 
 use crate::core::host::Host;
+use crate::core::internal_topics::{GROUP_TOPIC, partition_of};
 use crate::core::replicas::{Partition, ReplicaManager};
 use hosted::{Afterwards, Hosted, Surroundings};
 use topics::TopicsView;
-
-/// The topic that keeps groups and their offsets.
-pub const GROUP_TOPIC: &str = "__consumer_offsets";
 
 /// What of the broker's configuration the host of the coordinator obeys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +110,7 @@ impl<D: Disk> GroupCoordinator<D> {
         let directory = self.replicas.directory();
         let topic = directory.image.topic_by_name(GROUP_TOPIC)?;
         let count = i32::try_from(topic.partitions.len()).ok()?;
-        crate::handlers::partition_of(group, count)
+        partition_of(group, count)
     }
 
     /// The partitions whose shards this broker has.
@@ -188,10 +186,13 @@ impl<D: Disk> GroupCoordinator<D> {
 
     /// Goes on loading, and does what is due; gives the instant by which to be called again.
     pub fn on_tick(&self) -> Option<Instant> {
+        let topics = self.topics();
+        let around = self.surroundings(&topics);
         let mut next = None;
         for hosted in self.all() {
-            let wanted = self.with(&hosted, |around| hosted.on_tick(around));
-            next = next.into_iter().chain(wanted).min();
+            let afterwards = hosted.on_tick(&around);
+            next = next.into_iter().chain(afterwards.next).min();
+            hosted.finish(&self.replicas, afterwards);
         }
         next
     }
@@ -253,26 +254,26 @@ impl<D: Disk> GroupCoordinator<D> {
     }
 
     /// Gives a shard an input and then, with its lock free, does what is left to do.
-    fn with(
-        &self,
-        hosted: &Hosted<D>,
-        input: impl FnOnce(&Surroundings<'_, D>) -> Afterwards,
-    ) -> Option<Instant> {
-        let topics =
-            TopicsView { directory: self.replicas.directory(), version: self.seen.lock().version };
-        let around = Surroundings {
-            replicas: &self.replicas,
-            config: &self.config,
-            topics: &topics,
-            now: self.host.clock.now(),
-        };
-        let afterwards = input(&around);
-        let next = afterwards.next;
-        if let Some(at) = next {
+    fn with(&self, hosted: &Hosted<D>, input: impl FnOnce(&Surroundings<'_, D>) -> Afterwards) {
+        let topics = self.topics();
+        let afterwards = input(&self.surroundings(&topics));
+        if let Some(at) = afterwards.next {
             (self.host.wake_by)(at);
         }
         hosted.finish(&self.replicas, afterwards);
-        next
+    }
+
+    fn topics(&self) -> TopicsView {
+        TopicsView { directory: self.replicas.directory(), version: self.seen.lock().version }
+    }
+
+    fn surroundings<'a>(&'a self, topics: &'a TopicsView) -> Surroundings<'a, D> {
+        Surroundings {
+            replicas: &self.replicas,
+            config: &self.config,
+            topics,
+            now: self.host.clock.now(),
+        }
     }
 
     /// Another one for each partition and epoch, with nothing in common: ids made by an earlier leader

@@ -280,7 +280,8 @@ impl<D: Disk> ReplicaManager<D> {
     }
 }
 
-fn with_append_event<D: Disk>(
+/// With the event of the append before what the append led to.
+pub(super) fn with_append_event<D: Disk>(
     mut after: AfterLock,
     partition: &Partition<D>,
     appended: &AppendInfo,

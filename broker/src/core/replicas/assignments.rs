@@ -30,15 +30,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The most replicas in one request, as in Kafka.
 const MOST_PER_REQUEST: usize = 2250;
 
-/// Assignments on their way.
-#[derive(Debug, Default)]
-pub struct AssignmentQueue {
-    waiting: BTreeMap<TopicIdPartition, Uuid>,
-    in_flight: bool,
-    /// No request before this.
-    not_before: Option<Instant>,
-}
-
 impl<D: Disk> ReplicaManager<D> {
     /// Tells the controller where the replica lies, unless it knows.
     pub(super) fn check_assignment(&self, partition: &Partition<D>, image: &PartitionImage) {
@@ -57,29 +48,16 @@ impl<D: Disk> ReplicaManager<D> {
     }
 
     fn assign(&self, id: TopicIdPartition, dir: Uuid) {
-        self.assignments.lock().waiting.insert(id, dir);
+        self.assignments.lock().put(id, dir);
         (self.host.wake_by)(self.now().monotonic);
     }
 
     /// Sends what waits, unless a request is under way; gives when to be called again.
     pub(super) fn send_assignments(self: &Arc<Self>, now: Now) -> Option<Instant> {
-        let sent = {
-            let mut queue = self.assignments.lock();
-            if queue.in_flight || queue.waiting.is_empty() {
-                return None;
-            }
-            if let Some(at) = queue.not_before.filter(|at| *at > now.monotonic) {
-                return Some(at);
-            }
-            queue.not_before = None;
-            queue.in_flight = true;
-            let mut sent = BTreeMap::new();
-            while sent.len() < MOST_PER_REQUEST
-                && let Some((id, dir)) = queue.waiting.pop_first()
-            {
-                sent.insert(id, dir);
-            }
-            sent
+        let taken = self.assignments.lock().take(MOST_PER_REQUEST, now.monotonic);
+        let sent = match taken {
+            Ok(sent) => sent,
+            Err(again) => return again,
         };
         let request = self.assignment_request(&sent);
         let manager = Arc::downgrade(self);
@@ -138,15 +116,15 @@ impl<D: Disk> ReplicaManager<D> {
         let now = self.now().monotonic;
         let wake_at = {
             let mut queue = self.assignments.lock();
-            queue.in_flight = false;
+            queue.answered();
             for (id, dir) in sent {
                 let key = (id.topic_id, id.topic_partition.partition);
                 if !settled.contains_key(&key) {
-                    queue.waiting.entry(id).or_insert(dir);
-                    queue.not_before = Some(now + RETRY_PAUSE);
+                    queue.put_back(id, dir);
+                    queue.hold_until(now + RETRY_PAUSE);
                 }
             }
-            (!queue.waiting.is_empty()).then(|| queue.not_before.unwrap_or(now))
+            queue.wanted_at(now)
         };
         if let Some(at) = wake_at {
             (self.host.wake_by)(at);

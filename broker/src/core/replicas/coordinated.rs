@@ -10,10 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use protocol::{ErrorCode, LeaderEpoch, Offset, TopicPartition};
 use replication::time::Now;
-use replication::trace::{Event, Why};
 use storage::{Disk, LeaderAppend, LeaderAppendOptions, LogError};
 
-use super::append::log_error_code;
+use super::append::{log_error_code, with_append_event};
 use super::partition::AfterLock;
 use super::{Partition, ReplicaManager};
 
@@ -71,16 +70,8 @@ impl<D: Disk> ReplicaManager<D> {
         };
         let facts = replica.facts();
         let effects = replica.state.on_leader_append(&facts, directory.as_ref(), now.monotonic);
-        let mut after = replica.carry_out(effects).map_err(|error| unsettled.refuse(error))?;
-        let event = Event::AppendedAsLeader {
-            partition: partition.id().topic_partition.clone(),
-            base_offset: appended.base_offset,
-            log_end: appended.last_offset.next(),
-            leader_epoch: epoch,
-            why: Why::AppendedByLeader,
-        };
-        after.events.insert(0, event);
-        unsettled.then(after);
+        let after = replica.carry_out(effects).map_err(|error| unsettled.refuse(error))?;
+        unsettled.then(with_append_event(after, partition, &appended, epoch));
         Ok(appended.base_offset)
     }
 

@@ -27,15 +27,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before a proposal whose outcome is unknown goes again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Proposals on their way.
-#[derive(Debug, Default)]
-pub struct AlterPartitionQueue {
-    waiting: BTreeMap<TopicIdPartition, IsrProposal>,
-    in_flight: bool,
-    /// No request before this.
-    not_before: Option<Instant>,
-}
-
 impl<D: Disk> ReplicaManager<D> {
     pub(super) fn enqueue_proposal(
         &self,
@@ -45,10 +36,10 @@ impl<D: Disk> ReplicaManager<D> {
     ) {
         {
             let mut queue = self.alter_partition.lock();
-            queue.waiting.insert(partition, proposal);
+            queue.put(partition, proposal);
             if again {
                 let at = self.now().monotonic + RETRY_PAUSE;
-                queue.not_before = Some(at);
+                queue.hold_until(at);
                 (self.host.wake_by)(at);
             }
         }
@@ -58,17 +49,10 @@ impl<D: Disk> ReplicaManager<D> {
 
     /// Sends what waits, unless a request is under way; gives when to be called again.
     pub fn send_proposals(self: &Arc<Self>, now: Now) -> Option<Instant> {
-        let sent = {
-            let mut queue = self.alter_partition.lock();
-            if queue.in_flight || queue.waiting.is_empty() {
-                return None;
-            }
-            if let Some(at) = queue.not_before.filter(|at| *at > now.monotonic) {
-                return Some(at);
-            }
-            queue.not_before = None;
-            queue.in_flight = true;
-            std::mem::take(&mut queue.waiting)
+        let taken = self.alter_partition.lock().take(usize::MAX, now.monotonic);
+        let sent = match taken {
+            Ok(sent) => sent,
+            Err(again) => return again,
         };
         let request = self.alter_partition_request(&sent);
         let manager = Arc::downgrade(self);
@@ -135,7 +119,7 @@ impl<D: Disk> ReplicaManager<D> {
             }
             Ok(_) | Err(_) => every(sent, &IsrAnswer::Error(ErrorCode::RequestTimedOut)),
         };
-        self.alter_partition.lock().in_flight = false;
+        self.alter_partition.lock().answered();
         for (id, proposal) in sent {
             let key = (id.topic_id, id.topic_partition.partition);
             let lost = IsrAnswer::Error(ErrorCode::UnknownServerError);

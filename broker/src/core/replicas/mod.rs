@@ -14,6 +14,7 @@
 //! | `metadata.rs` | committed metadata: roles, new and deleted partitions (I01), configs |
 //! | `isr.rs` | the ISR's timer, AlterPartition and its answers (H03, H04, H13) |
 //! | `coordinated.rs` | a coordinator's reads and appends of its partition |
+//! | `outbox.rs` | what waits to be told to the controller, one request at a time |
 //! | `offsets.rs` | ListOffsets, OffsetForLeaderEpoch (F07, H02, E02) |
 //! | `delete_records.rs` | DeleteRecords (I02) |
 //! | `upkeep.rs` | checkpoints, flushes, retention, clean shutdown (H12) |
@@ -34,6 +35,7 @@ mod follower;
 mod isr;
 mod metadata;
 mod offsets;
+mod outbox;
 mod parked;
 mod partition;
 mod placing;
@@ -45,8 +47,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use protocol::{ErrorCode, NodeId, TopicId, TopicPartition};
+use protocol::{ErrorCode, NodeId, TopicId, TopicPartition, Uuid};
 use replication::fetch_session::FetchSessionCache;
+use replication::isr::IsrProposal;
 use replication::partition::Wake;
 use replication::purgatory::{DelayedOperation, Purgatory, Watch, WatchHandle};
 use replication::time::{Instant, Now};
@@ -57,18 +60,17 @@ use crate::core::host::Host;
 use crate::core::settings::StaticConfigs;
 
 pub use append::{ProduceEntry, ProduceOutcome, ProduceReply};
-pub use assignments::AssignmentQueue;
 pub use coordinated::{ProgressWatcher, Unsettled};
 pub use delete_records::{DeleteRecordsOutcome, DeleteRecordsReply};
 pub use dirs::{DirDescription, DirToLoad, open_dirs};
 pub use fetch::{FetchParams, FetchReply, FetchResult};
-pub use isr::AlterPartitionQueue;
 pub use offsets::{EpochEndAnswer, OffsetAnswer, OffsetQuery, special};
 pub use parked::Parked;
 pub use partition::{AfterLock, Partition, Replica};
 pub use startup::{OpenReplicas, StartupError};
 
 use dirs::DirState;
+use outbox::Outbox;
 use parked::{DelayedDeleteRecords, DelayedFetch, DelayedProduce};
 
 /// What of the broker's configuration the replica manager obeys.
@@ -131,8 +133,10 @@ pub struct ReplicaManager<D: Disk> {
     sessions: FetchSessionCache,
     /// Who is told of progress in which topic.
     progress: OnceLock<(Arc<str>, Watcher)>,
-    alter_partition: Mutex<AlterPartitionQueue>,
-    assignments: Mutex<AssignmentQueue>,
+    /// ISR changes to be proposed.
+    alter_partition: Mutex<Outbox<IsrProposal>>,
+    /// The directories that replicas lie in, to be told.
+    assignments: Mutex<Outbox<Uuid>>,
     /// Logs found at the start beside another of the same name and another topic id (I01).
     contested: Mutex<Vec<Arc<Partition<D>>>>,
     upkeep: Mutex<upkeep::Schedule>,

@@ -17,7 +17,7 @@ use storage::{Disk, LoadOptions, LogDir, LogDirError};
 use super::dirs::{DirState, DirToLoad};
 use super::partition::Partition;
 use super::upkeep::Schedule;
-use super::{AlterPartitionQueue, AssignmentQueue, ReplicaManager, ReplicaManagerConfig, Slot};
+use super::{ReplicaManager, ReplicaManagerConfig, Slot};
 use crate::core::directory::Directory;
 use crate::core::host::Host;
 
@@ -87,8 +87,8 @@ impl<D: Disk> ReplicaManager<D> {
             fetches: Purgatory::new(),
             deletions: Purgatory::new(),
             sessions,
-            alter_partition: Mutex::new(AlterPartitionQueue::default()),
-            assignments: Mutex::new(AssignmentQueue::default()),
+            alter_partition: Mutex::default(),
+            assignments: Mutex::default(),
             contested: Mutex::new(Vec::new()),
             cleaner: Mutex::default(),
         };

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use coordinator::Caller;
 use parking_lot::Mutex;
+use protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use protocol::messages::{
     ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, DeleteGroupsRequest,
     DeleteGroupsResponse, DescribeGroupsRequest, DescribeGroupsResponse, ListGroupsRequest,
@@ -87,11 +88,11 @@ struct Gather {
 }
 
 /// Asks for every part; `finish` gets the answers in the order of the parts.
-fn ask_all<D: Disk>(
+fn ask_all<D: Disk, P: TryFrom<ResponseBody>>(
     core: &Arc<BrokerCore<D>>,
     context: &CallContext,
     parts: Vec<(Option<i32>, RequestBody)>,
-    finish: impl FnOnce(Vec<ResponseBody>) + Send + 'static,
+    finish: impl FnOnce(Vec<P>) + Send + 'static,
 ) {
     if parts.is_empty() {
         return finish(Vec::new());
@@ -99,7 +100,9 @@ fn ask_all<D: Disk>(
     let gather = Arc::new(Mutex::new(Gather {
         parts: vec![None; parts.len()],
         missing: parts.len(),
-        finish: Some(Box::new(finish)),
+        finish: Some(Box::new(|answers: Vec<ResponseBody>| {
+            finish(answers.into_iter().filter_map(|answer| answer.try_into().ok()).collect());
+        })),
     }));
     let caller = caller(context);
     for (at, (partition, request)) in parts.into_iter().enumerate() {
@@ -122,6 +125,22 @@ fn ask_all<D: Disk>(
     }
 }
 
+/// Asks for each group at its own shard; `finish` gets the parts of the answer in the groups' order.
+fn ask_each<D: Disk, G, P: TryFrom<ResponseBody>>(
+    core: &Arc<BrokerCore<D>>,
+    context: &CallContext,
+    groups: impl IntoIterator<Item = G>,
+    id: fn(&G) -> &str,
+    part: impl Fn(Vec<G>) -> RequestBody,
+    finish: impl FnOnce(Vec<P>) + Send + 'static,
+) {
+    let parts = groups.into_iter().map(|group| {
+        let partition = core.groups.partition_of(id(&group));
+        (partition, part(vec![group]))
+    });
+    ask_all(core, context, parts.collect(), finish);
+}
+
 fn fetch_offsets<D: Disk>(
     core: &Arc<BrokerCore<D>>,
     context: &CallContext,
@@ -129,23 +148,11 @@ fn fetch_offsets<D: Disk>(
     reply: Responder,
 ) {
     let require_stable = request.require_stable;
-    let parts = request.groups.into_iter().map(|group| {
-        let partition = core.groups.partition_of(&group.group_id);
-        let part = OffsetFetchRequest {
-            groups: vec![group],
-            require_stable,
-            ..OffsetFetchRequest::default()
-        };
-        (partition, part.into())
-    });
-    ask_all(core, context, parts.collect(), move |answers| {
-        let mut joined = OffsetFetchResponse::default();
-        for answer in answers {
-            if let ResponseBody::OffsetFetch(part) = answer {
-                joined.groups.extend(part.groups);
-            }
-        }
-        super::answer(reply, joined);
+    let part = |groups| OffsetFetchRequest { groups, require_stable, ..Default::default() }.into();
+    let id: fn(&OffsetFetchRequestGroup) -> &str = |group| &group.group_id;
+    ask_each(core, context, request.groups, id, part, |parts: Vec<OffsetFetchResponse>| {
+        let groups = parts.into_iter().flat_map(|part| part.groups).collect();
+        super::answer(reply, OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
     });
 }
 
@@ -156,26 +163,15 @@ fn describe<D: Disk>(
     reply: Responder,
 ) {
     let operations_asked = request.include_authorized_operations;
-    let parts = request.groups.into_iter().map(|group| {
-        let partition = core.groups.partition_of(&group);
-        let part =
-            DescribeGroupsRequest { groups: vec![group], ..DescribeGroupsRequest::default() };
-        (partition, part.into())
-    });
-    ask_all(core, context, parts.collect(), move |answers| {
-        let mut joined = DescribeGroupsResponse::default();
-        for answer in answers {
-            if let ResponseBody::DescribeGroups(part) = answer {
-                joined.groups.extend(part.groups);
-            }
+    let part = |groups| DescribeGroupsRequest { groups, ..Default::default() }.into();
+    let finish = move |parts: Vec<DescribeGroupsResponse>| {
+        let mut groups: Vec<_> = parts.into_iter().flat_map(|part| part.groups).collect();
+        for group in &mut groups {
+            group.authorized_operations = allowed(operations_asked, group.error_code);
         }
-        for group in &mut joined.groups {
-            let known = operations_asked && group.error_code == 0;
-            group.authorized_operations =
-                if known { operations::GROUP } else { operations::NOT_ASKED };
-        }
-        super::answer(reply, joined);
-    });
+        super::answer(reply, DescribeGroupsResponse { groups, ..Default::default() });
+    };
+    ask_each(core, context, request.groups, String::as_str, part, finish);
 }
 
 fn describe_consumers<D: Disk>(
@@ -185,28 +181,20 @@ fn describe_consumers<D: Disk>(
     reply: Responder,
 ) {
     let operations_asked = request.include_authorized_operations;
-    let parts = request.group_ids.into_iter().map(|group| {
-        let partition = core.groups.partition_of(&group);
-        let part = ConsumerGroupDescribeRequest {
-            group_ids: vec![group],
-            ..ConsumerGroupDescribeRequest::default()
-        };
-        (partition, part.into())
-    });
-    ask_all(core, context, parts.collect(), move |answers| {
-        let mut joined = ConsumerGroupDescribeResponse::default();
-        for answer in answers {
-            if let ResponseBody::ConsumerGroupDescribe(part) = answer {
-                joined.groups.extend(part.groups);
-            }
+    let part = |group_ids| ConsumerGroupDescribeRequest { group_ids, ..Default::default() }.into();
+    let finish = move |parts: Vec<ConsumerGroupDescribeResponse>| {
+        let mut groups: Vec<_> = parts.into_iter().flat_map(|part| part.groups).collect();
+        for group in &mut groups {
+            group.authorized_operations = allowed(operations_asked, group.error_code);
         }
-        for group in &mut joined.groups {
-            let known = operations_asked && group.error_code == 0;
-            group.authorized_operations =
-                if known { operations::GROUP } else { operations::NOT_ASKED };
-        }
-        super::answer(reply, joined);
-    });
+        super::answer(reply, ConsumerGroupDescribeResponse { groups, ..Default::default() });
+    };
+    ask_each(core, context, request.group_ids, String::as_str, part, finish);
+}
+
+/// What may be done with a group that could be described, if that was asked.
+fn allowed(asked: bool, error_code: i16) -> i32 {
+    if asked && error_code == 0 { operations::GROUP } else { operations::NOT_ASKED }
 }
 
 fn delete<D: Disk>(
@@ -218,20 +206,10 @@ fn delete<D: Disk>(
     // A group that is named twice is deleted, and told of, once.
     let mut named = BTreeSet::new();
     let groups = request.groups_names.into_iter().filter(|group| named.insert(group.clone()));
-    let parts = groups.map(|group| {
-        let partition = core.groups.partition_of(&group);
-        let part =
-            DeleteGroupsRequest { groups_names: vec![group], ..DeleteGroupsRequest::default() };
-        (partition, part.into())
-    });
-    ask_all(core, context, parts.collect(), move |answers| {
-        let mut joined = DeleteGroupsResponse::default();
-        for answer in answers {
-            if let ResponseBody::DeleteGroups(part) = answer {
-                joined.results.extend(part.results);
-            }
-        }
-        super::answer(reply, joined);
+    let part = |groups_names| DeleteGroupsRequest { groups_names, ..Default::default() }.into();
+    ask_each(core, context, groups, String::as_str, part, |parts: Vec<DeleteGroupsResponse>| {
+        let results = parts.into_iter().flat_map(|part| part.results).collect();
+        super::answer(reply, DeleteGroupsResponse { results, ..Default::default() });
     });
 }
 
@@ -245,12 +223,9 @@ fn list<D: Disk>(
 ) {
     let partitions = core.groups.partitions().into_iter();
     let parts = partitions.map(|index| (Some(index), request.clone().into()));
-    ask_all(core, context, parts.collect(), move |answers| {
+    ask_all(core, context, parts.collect(), |parts: Vec<ListGroupsResponse>| {
         let mut joined = ListGroupsResponse::default();
-        for answer in answers {
-            let ResponseBody::ListGroups(part) = answer else {
-                continue;
-            };
+        for part in parts {
             if part.error_code == 0 {
                 joined.groups.extend(part.groups);
             } else if part.error_code != ErrorCode::NotCoordinator.code() {
