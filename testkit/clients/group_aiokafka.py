@@ -25,15 +25,25 @@ class Listener(ConsumerRebalanceListener):
     """Tells what comes and goes, and waits until what was read before is committed."""
 
     def __init__(self):
-        self.busy, self.owned = asyncio.Lock(), set()
+        self.busy, self.owned, self.closed = asyncio.Lock(), set(), False
+
+    def close(self):
+        """Gives up everything. A rebalance that ends while the client stops may still assign
+        partitions; nobody reads them, so they are not told of."""
+        self.closed = True
+        say("revoked", parts=[tp.partition for tp in self.owned])
 
     async def on_partitions_revoked(self, revoked):
         async with self.busy:
             self.owned.clear()
+            if self.closed:
+                return
             say("revoked", parts=[tp.partition for tp in revoked])
 
     async def on_partitions_assigned(self, assigned):
         async with self.busy:
+            if self.closed:
+                return
             self.owned = set(assigned)
             say("assigned", parts=[tp.partition for tp in assigned])
 
@@ -57,7 +67,7 @@ async def member(options):
             say("failed", code=getattr(error, "errno", None), text=repr(error))
             return
     # It stops without telling its listener.
-    say("revoked", parts=[tp.partition for tp in listener.owned])
+    listener.close()
     await consumer.stop()
 
 
