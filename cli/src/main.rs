@@ -1,6 +1,7 @@
 //! The `highwater` binary: starts clusters and nodes, and looks at them.
 
 mod health;
+mod kept_data;
 mod logging;
 mod ready;
 mod serve;
@@ -45,8 +46,35 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("highwater: {error:#}");
+            eprintln!("highwater: {}", told(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error and its causes, leaving out those that an error before them has told already.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let told = |text: &str| {
+            let error =
+                Err::<(), _>(std::io::Error::other("disk on fire")).context(text.to_owned());
+            super::told(&error.expect_err("a failure"))
+        };
+        assert_eq!(told("cannot read x: disk on fire"), "cannot read x: disk on fire");
+        assert_eq!(told("cannot read x"), "cannot read x: disk on fire");
     }
 }

@@ -14,7 +14,7 @@ use crate::settings::{Settings, configure, parse_sets};
 /// Options of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// The properties file; may be left out when the environment says everything (`KAFKA_NODE_ID`, ...).
+    /// The properties file; may be left out when the environment (`KAFKA_NODE_ID`, ...) or `--set` say all.
     file: Option<PathBuf>,
     /// Sets a config key; stronger than the file and the environment. Repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -29,10 +29,10 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         None => Settings::new(),
     };
     let from_environment = environment::from_variables(std::env::vars());
-    if arguments.file.is_none() && from_environment.settings.is_empty() {
-        bail!("no properties file named, and no KAFKA_ variables in the environment");
-    }
     let sets = parse_sets(&arguments.sets)?;
+    if arguments.file.is_none() && from_environment.settings.is_empty() && sets.is_empty() {
+        bail!("no properties file named, no KAFKA_ variables in the environment and no --set");
+    }
     let config = configure(&[&file, &from_environment.settings, &sets])?;
     let cluster_id = match from_environment.cluster_id {
         Some(id) => id,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use broker::config::{BrokerConfig, merge};
+use broker::config::{BrokerConfig, ConfigWarning, merge};
 
 /// Config keys and values.
 pub type Settings = BTreeMap<String, String>;
@@ -22,10 +22,15 @@ pub fn parse_sets(sets: &[String]) -> Result<Settings> {
     Ok(settings)
 }
 
+/// Checks merged layers, and gives what is odd about them.
+pub fn check(layers: &[&Settings]) -> Result<(BrokerConfig, Vec<ConfigWarning>)> {
+    let merged = merge(layers.iter().copied());
+    Ok(BrokerConfig::from_settings(&merged)?)
+}
+
 /// Checks merged layers, printing each warning once.
 pub fn configure(layers: &[&Settings]) -> Result<BrokerConfig> {
-    let merged = merge(layers.iter().copied());
-    let (config, warnings) = BrokerConfig::from_settings(&merged)?;
+    let (config, warnings) = check(layers)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }

@@ -1,14 +1,16 @@
 //! `highwater up`: a whole cluster on this machine, in one process or a process per node.
 
-use std::collections::BTreeMap;
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::settings::{Settings, parse_sets};
+use crate::kept_data::KeptData;
+use crate::settings::{Settings, check, parse_sets};
 use crate::{logging, ready, up_processes, up_threads};
 
 /// How long a cluster may take to be ready.
@@ -81,6 +83,8 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         }
     };
     let plan = plan(arguments, &folder)?;
+    check_settings(&plan)?;
+    check_ports(&plan)?;
     if arguments.processes {
         up_processes::run(&plan, arguments.quiet)
     } else {
@@ -101,7 +105,7 @@ pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read the first line may have gone, as `head -1` does; the cluster goes on.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
 }
@@ -111,8 +115,41 @@ pub fn wait_until_ready(plan: &Plan, still_hopeful: impl FnMut() -> Result<()>) 
     ready::wait(&plan.bootstrap, plan.bootstrap.len(), READY_PATIENCE, still_hopeful)
 }
 
+/// Refuses wrong values before anything starts, and tells each odd one once for all nodes.
+fn check_settings(plan: &Plan) -> Result<()> {
+    let mut told = BTreeSet::new();
+    for node in &plan.nodes {
+        let (_, warnings) = check(&[&node.settings])?;
+        for warning in warnings {
+            if told.insert(warning.to_string()) {
+                eprintln!("highwater: {warning}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says which port another process has, before any node starts.
+fn check_ports(plan: &Plan) -> Result<()> {
+    let listeners = plan.nodes.iter().filter_map(|node| node.settings.get("listeners"));
+    let addresses =
+        listeners.flat_map(|all| all.split(',')).filter_map(|one| one.split("://").nth(1));
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
+                "another process listens on {address}: stop it, or start elsewhere with --port FIRST; every \
+                 node takes the next two ports"
+            ),
+            // Whatever else is wrong is told by the node that listens there.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     let (brokers, controllers) = (arguments.brokers, arguments.controllers);
+    let kept = KeptData::find(folder, FIRST_CONTROLLER_ID)?;
     let ports = i32::from(arguments.port) + 2 * (brokers + controllers);
     ensure!(
         arguments.port > 0 && ports <= i32::from(u16::MAX),
@@ -122,7 +159,7 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     );
     let port_of = |place: i32| arguments.port + 2 * place as u16;
     // Brokers take the even places of the port range, controllers the port after each.
-    let combined = brokers.min(5);
+    let combined = kept.combined().unwrap_or(5).min(brokers);
     let voters: Vec<String> = if controllers == 0 {
         (0..combined).map(|at| format!("{}@127.0.0.1:{}", at + 1, port_of(at) + 1)).collect()
     } else {
@@ -163,6 +200,10 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
         node.settings.extend(common.map(|(key, value)| (key.to_owned(), value)));
         node.settings.extend(sets.clone());
     }
+    let ids = |of: &dyn Fn(&NodePlan) -> bool| {
+        nodes.iter().filter(|node| of(node)).map(|node| node.id).collect::<BTreeSet<i32>>()
+    };
+    kept.check(folder, &ids(&|node| node.port.is_some()), &ids(&|node| node.is_controller))?;
     let bootstrap = (0..brokers).map(|at| format!("127.0.0.1:{}", port_of(at))).collect();
     if nodes.is_empty() {
         bail!("no nodes");

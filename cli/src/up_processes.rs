@@ -39,7 +39,7 @@ pub fn run(plan: &Plan, quiet: bool) -> Result<()> {
         for (node, child, log) in &mut children {
             if !child.is_running()? {
                 let output = std::fs::read_to_string(log.as_path()).unwrap_or_default();
-                bail!("node {} ended:\n{output}", node.id);
+                bail!("node {} did not start; its output:\n{}", node.id, output.trim_end());
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ready;
-use crate::settings::configure;
+use crate::settings::check;
 use crate::up::{Plan, READY_PATIENCE, announce};
 
 /// A node that ended its run: told to, or because of a failure.
@@ -107,7 +107,7 @@ async fn run_nodes(plan: &Plan, quiet: bool) -> Result<()> {
 async fn start(plan: &Plan, told_to_stop: &watch::Receiver<bool>) -> Result<JoinSet<Ended>> {
     let mut starting = Vec::new();
     for node in &plan.nodes {
-        let config = configure(&[&node.settings])?;
+        let (config, _) = check(&[&node.settings])?;
         let options = NodeOptions::new(broker::host::cluster_id_of(&config)?);
         starting.push((node.id, tokio::spawn(Node::start(config, options))));
     }

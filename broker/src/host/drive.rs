@@ -71,9 +71,14 @@ pub(super) async fn clean<D: Disk>(core: Arc<BrokerCore<D>>, mut stopped: watch:
     while !*stopped.borrow() {
         let cleaning = core.clone();
         let ticked = tokio::task::spawn_blocking(move || cleaning.replicas.on_cleaner_tick()).await;
-        let Ok(next) = ticked else {
-            tracing::error!("the log cleaner has failed and does no more until the next start");
-            return;
+        let next = match ticked {
+            Ok(next) => next,
+            Err(error) if error.is_panic() => {
+                tracing::error!("the log cleaner has failed and does no more until the next start");
+                return;
+            }
+            // The runtime ends, and all of the node with it.
+            Err(_) => return,
         };
         let pause = next.since(core.host.clock.now().monotonic);
         tokio::select! {

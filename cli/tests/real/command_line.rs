@@ -98,6 +98,32 @@ fn up_says_when_it_is_ready_keeps_its_data_and_stops_on_ctrl_c() {
     let records = reader.read_all("kept", 0, 0).expect("records");
     assert_eq!(records[0].value.as_deref(), Some(&b"before"[..]));
     interrupt(child);
+    // Without two of its brokers, partitions of this cluster would have no leader.
+    let said = refused(&["--data", data, "--port", &port, "--brokers", "1"]);
+    assert!(said.contains("--brokers 3 --controllers 0"), "{said}");
+}
+
+/// What `up` says on stderr when it refuses to start.
+fn refused(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).arg("up").args(arguments).output().expect("highwater runs");
+    assert!(!output.status.success(), "it started with {arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_port_that_is_taken_and_a_key_that_nobody_knows_are_told_before_the_nodes_start() {
+    let port = free_range(6);
+    let taken = std::net::TcpListener::bind(("127.0.0.1", port + 2)).expect("a port");
+    for mode in ["--quiet", "--processes"] {
+        let said = refused(&["--port", &port.to_string(), "--set", "no.such.key=1", mode]);
+        let address = format!("127.0.0.1:{}", port + 2);
+        assert!(said.contains(&address) && said.contains("--port"), "{said}");
+        assert_eq!(said.matches("no.such.key").count(), 1, "once for all nodes: {said}");
+    }
+    drop(taken);
+    let said = refused(&["--port", &port.to_string(), "--processes", "--set", "num.partitions=0"]);
+    assert!(said.contains("num.partitions"), "{said}");
+    assert!(!said.contains("output"), "told by the parent: {said}");
 }
 
 fn leader_of(client: &mut Client, topic: &str) -> Option<String> {
