@@ -49,8 +49,8 @@ struct Client {
 /// What a request was, until its answer comes.
 #[derive(Debug)]
 enum Asked {
-    Join { client: usize },
-    Sync { client: usize, generation: i32, member: String },
+    Join { client: usize, life: u32 },
+    Sync { client: usize, life: u32, generation: i32, member: String },
     Heartbeat { client: usize },
     Commit { group: usize },
     Delete { group: usize },
@@ -213,7 +213,8 @@ impl History {
             protocols: protocols.collect(),
             ..Default::default()
         };
-        self.send(9, request, Asked::Join { client });
+        let life = self.groups[own.group].life();
+        self.send(9, request, Asked::Join { client, life });
     }
 
     fn sync(&mut self, client: usize) {
@@ -238,7 +239,8 @@ impl History {
             ..Default::default()
         };
         let (generation, member) = (own.generation, own.member.clone());
-        self.send(4, request, Asked::Sync { client, generation, member });
+        let life = self.groups[own.group].life();
+        self.send(4, request, Asked::Sync { client, life, generation, member });
     }
 
     fn heartbeat(&mut self, client: usize) {
@@ -297,11 +299,11 @@ impl History {
         for (token, response) in std::mem::take(&mut self.world.answers) {
             let asked = self.asked.remove(&token).expect("an answer to a request");
             match (asked, response) {
-                (Asked::Join { client }, ResponseBody::JoinGroup(answer)) => {
+                (Asked::Join { client, life }, ResponseBody::JoinGroup(answer)) => {
                     let own = &mut self.clients[client];
                     match ErrorCode::from_code(answer.error_code) {
                         ErrorCode::None => {
-                            self.groups[own.group].joins(answer.generation_id);
+                            self.groups[own.group].joins(life, answer.generation_id);
                             own.member = answer.member_id;
                             own.generation = answer.generation_id;
                             let listed = answer.members.into_iter().map(|m| m.member_id);
@@ -315,12 +317,15 @@ impl History {
                         _ => {}
                     }
                 }
-                (Asked::Sync { client, generation, member }, ResponseBody::SyncGroup(answer)) => {
+                (
+                    Asked::Sync { client, life, generation, member },
+                    ResponseBody::SyncGroup(answer),
+                ) => {
                     let own = &self.clients[client];
                     if answer.error_code == 0 {
                         let text = String::from_utf8_lossy(&answer.assignment).into_owned();
                         let owner = own.instance.clone().unwrap_or(member);
-                        self.groups[own.group].is_assigned(generation, &owner, &text);
+                        self.groups[own.group].is_assigned(life, generation, &owner, &text);
                     }
                 }
                 (Asked::Heartbeat { client }, ResponseBody::Heartbeat(answer)) => {
@@ -432,7 +437,7 @@ fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_keeps_what_the_clients_were_told(steps in steps()) {
