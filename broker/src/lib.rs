@@ -6,3 +6,4 @@ pub mod core;
 pub mod handlers;
 pub mod host;
 pub mod network;
+pub mod tls;

@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 pub use crate::rpc::proto::CallContext;
 use crate::rpc::proto::control_client::ControlClient;
 use crate::rpc::proto::{CallRequest, CallResponse};
-use crate::rpc::{MAX_GRPC_MESSAGE_BYTES, peers};
+use crate::rpc::{MAX_GRPC_MESSAGE_BYTES, peers, secure};
 
 pub use stream::{MetadataStream, MetadataUpdate};
 
@@ -41,6 +41,8 @@ pub struct ControllerClientConfig {
     pub backoff: Duration,
     /// The longest pause.
     pub longest_backoff: Duration,
+    /// The TLS of the controllers' listener, if it has any.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl ControllerClientConfig {
@@ -58,6 +60,7 @@ impl ControllerClientConfig {
             attempt_timeout: Duration::from_millis(2000),
             backoff: Duration::from_millis(20),
             longest_backoff: Duration::from_millis(500),
+            tls: None,
         }
     }
 }
@@ -137,7 +140,7 @@ impl ControllerClient {
         for (id, address) in &config.controllers {
             let endpoint = peers::endpoint(address)
                 .map_err(|error| CallError::Address(format!("{address}: {error}")))?;
-            channels.push((*id, endpoint.connect_lazy()));
+            channels.push((*id, secure::connect_lazy(endpoint, config.tls.as_ref())));
         }
         let route = Mutex::new(Route::default());
         Ok(Self { shared: Arc::new(Shared { config, channels, route }) })

@@ -11,7 +11,7 @@ use controller::client::{
 };
 use controller::node::NodeConfig;
 use controller::quorum::QuorumConfig;
-use controller::rpc::{ControllerHost, HostConfig, MonotonicClock};
+use controller::rpc::{ControlSecurity, ControllerHost, HostConfig, MonotonicClock};
 use controller::state::ControllerConfig;
 use protocol::messages::{BrokerRegistrationRequest, FetchRequest};
 use protocol::{ErrorCode, NodeId, Offset, Uuid};
@@ -43,6 +43,7 @@ fn config(id: NodeId, cluster: &Cluster) -> HostConfig {
         folder: cluster.folders[&id].path().join("__cluster_metadata-0"),
         peers: cluster.addresses.clone(),
         clock: MonotonicClock::start(),
+        security: ControlSecurity::default(),
     }
 }
 

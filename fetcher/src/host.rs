@@ -10,23 +10,14 @@
 use crate::access::ReplicaAccess;
 use crate::core::{FetcherCore, FetcherRequest, FetcherResponse};
 use crate::partition::{FetchState, FollowAssignment};
-use crate::request::{FETCH_VERSION, LIST_OFFSETS_VERSION};
-use bytes::{BufMut, Bytes, BytesMut};
-use protocol::frame::{self, FrameError, SIZE_PREFIX_BYTES};
+use crate::wire::{RoundTripError, Wire, connect, exchange};
 use protocol::messages::FetchResponse;
-use protocol::{
-    ApiKey, BrokerEpoch, EncodeError, NodeId, Records, RequestBody, ResponseBody, TopicIdPartition,
-};
+use protocol::{BrokerEpoch, NodeId, Records, TopicIdPartition};
 use replication::time::Instant;
-use std::io;
+use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
-
-/// Room for an answer's size and a small body.
-const FIRST_READ_BYTES: usize = 16 * 1024;
 
 /// The most bytes that are appended without another thread.
 const APPLIED_AT_ONCE_BYTES: usize = 1024 * 1024;
@@ -42,38 +33,21 @@ pub trait FetcherEnvironment: Send + Sync {
 }
 
 /// Settings of the connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectionConfig {
     /// `replica.socket.timeout.ms`: how long to wait for a connection, and for an answer beyond the
     /// time that the leader may hold it back.
     pub timeout: Duration,
     /// The largest answer accepted, in bytes.
     pub max_frame_bytes: usize,
+    /// The TLS of the inter-broker listener, if it has any.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 impl Default for ConnectionConfig {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), max_frame_bytes: i32::MAX as usize }
+        Self { timeout: Duration::from_secs(30), max_frame_bytes: i32::MAX as usize, tls: None }
     }
-}
-
-/// Why a round trip failed. The core backs off; the next one connects anew.
-#[derive(Debug, thiserror::Error)]
-enum RoundTripError {
-    #[error("the leader's address is not known")]
-    NoEndpoint,
-    #[error("timed out")]
-    TimedOut,
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error(transparent)]
-    Encode(#[from] EncodeError),
-    #[error("an answer of another API")]
-    WrongApi,
-    #[error("more bytes than the one answer asked for")]
-    Surplus,
 }
 
 /// One fetcher: its core, and the loop that drives it.
@@ -134,7 +108,7 @@ where
 
     /// Runs until `shutdown` turns true or its sender is gone.
     pub async fn run(self: Arc<Self>, mut shutdown: watch::Receiver<bool>) {
-        let mut stream: Option<TcpStream> = None;
+        let mut stream: Option<Box<dyn Wire>> = None;
         let mut correlation_id: i32 = 0;
         while !*shutdown.borrow() {
             let now = self.environment.now();
@@ -209,7 +183,7 @@ where
 
     async fn round_trip(
         &self,
-        stream: &mut Option<TcpStream>,
+        stream: &mut Option<Box<dyn Wire>>,
         request: FetcherRequest,
         correlation_id: i32,
     ) -> Result<FetcherResponse, RoundTripError> {
@@ -227,7 +201,7 @@ where
         };
         let limit = self.connection.timeout.saturating_add(max_wait);
         let exchange = exchange(
-            connected,
+            &mut **connected,
             request,
             correlation_id,
             &client_id,
@@ -236,14 +210,11 @@ where
         tokio::time::timeout(limit, exchange).await.map_err(|_| RoundTripError::TimedOut)?
     }
 
-    async fn connect(&self, leader: NodeId) -> Result<TcpStream, RoundTripError> {
+    async fn connect(&self, leader: NodeId) -> Result<Box<dyn Wire>, RoundTripError> {
         let (host, port) = self.environment.endpoint(leader).ok_or(RoundTripError::NoEndpoint)?;
-        let connecting = TcpStream::connect((host.as_str(), port));
-        let stream = tokio::time::timeout(self.connection.timeout, connecting)
-            .await
-            .map_err(|_| RoundTripError::TimedOut)??;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+        let connecting = connect(&host, port, self.connection.tls.as_ref());
+        let connected = tokio::time::timeout(self.connection.timeout, connecting).await;
+        connected.map_err(|_| RoundTripError::TimedOut)?
     }
 }
 
@@ -251,67 +222,4 @@ where
 fn records_bytes(fetch: &FetchResponse) -> usize {
     let partitions = fetch.responses.iter().flat_map(|topic| &topic.partitions);
     partitions.filter_map(|partition| partition.records.as_ref()).map(Records::len).sum()
-}
-
-/// Sends one request and reads its answer.
-async fn exchange(
-    stream: &mut TcpStream,
-    request: FetcherRequest,
-    correlation_id: i32,
-    client_id: &str,
-    max_frame_bytes: usize,
-) -> Result<FetcherResponse, RoundTripError> {
-    let (api_key, version, body) = match request {
-        FetcherRequest::Fetch(fetch) => (ApiKey::Fetch, FETCH_VERSION, RequestBody::Fetch(fetch)),
-        FetcherRequest::ListOffsets(list) => {
-            (ApiKey::ListOffsets, LIST_OFFSETS_VERSION, RequestBody::ListOffsets(list))
-        }
-    };
-    let header = frame::request_header(api_key, version, correlation_id, Some(client_id));
-    let bytes = protocol::join_parts(frame::encode_request(header, &body)?)?;
-    stream.write_all(&bytes).await?;
-    let frame = read_frame(stream, max_frame_bytes).await?;
-    match frame::decode_response(frame, correlation_id, api_key, version)? {
-        ResponseBody::Fetch(fetch) => Ok(FetcherResponse::Fetch(fetch)),
-        ResponseBody::ListOffsets(list) => Ok(FetcherResponse::ListOffsets(list)),
-        _ => Err(RoundTripError::WrongApi),
-    }
-}
-
-/// Reads one frame; what is decoded from it are slices of the buffer. With one request in flight nothing
-/// follows the frame, so its size and a small body come with one read.
-async fn read_frame(stream: &mut TcpStream, max_bytes: usize) -> Result<Bytes, RoundTripError> {
-    let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
-    let size = loop {
-        if let Some(prefix) = buffer.first_chunk::<SIZE_PREFIX_BYTES>() {
-            break frame::check_frame_size(*prefix, max_bytes)?;
-        }
-        read_some(stream, &mut buffer, FIRST_READ_BYTES).await?;
-    };
-    let whole = SIZE_PREFIX_BYTES + size;
-    // Grown as bytes arrive: a size that is not true costs no memory.
-    buffer.reserve(whole.min(16 * 1024 * 1024).saturating_sub(buffer.len()));
-    while buffer.len() < whole {
-        let missing = whole - buffer.len();
-        if buffer.capacity() == buffer.len() {
-            buffer.reserve(buffer.len().min(missing));
-        }
-        read_some(stream, &mut buffer, missing).await?;
-    }
-    if buffer.len() > whole {
-        return Err(RoundTripError::Surplus);
-    }
-    Ok(buffer.freeze().split_off(SIZE_PREFIX_BYTES))
-}
-
-/// Reads at least a byte and at most so many.
-async fn read_some(
-    stream: &mut TcpStream,
-    buffer: &mut BytesMut,
-    at_most: usize,
-) -> Result<(), RoundTripError> {
-    match stream.read_buf(&mut buffer.limit(at_most)).await? {
-        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        _ => Ok(()),
-    }
 }

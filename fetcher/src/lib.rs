@@ -3,7 +3,7 @@
 //! - [`core`] decides what to ask next; `response` and `offsets` decide what an answer means. Pure;
 //! - [`access`] is what they need of this broker's replicas;
 //! - [`manager`] spreads the partitions over the fetchers. Pure;
-//! - [`host`] drives one core over TCP.
+//! - [`host`] drives one core over TCP, by way of `wire`.
 
 pub mod access;
 pub mod core;
@@ -13,6 +13,7 @@ mod offsets;
 pub mod partition;
 pub mod request;
 mod response;
+mod wire;
 
 pub use access::{LeaderData, PartitionFailure, ReplicaAccess, ReplicaError, ReplicaLog};
 pub use core::{FetcherConfig, FetcherCore, FetcherRequest, FetcherResponse};

@@ -1,7 +1,7 @@
 """librdkafka's Python client against a cluster: creates a topic for each codec, produces with
 acks=all, reads everything back from assigned partitions, and compares.
 
-usage: round_trip_confluent.py BOOTSTRAP PREFIX
+usage: round_trip_confluent.py BOOTSTRAP PREFIX [KEY=VALUE...], more settings of every client
 """
 import sys
 import time
@@ -10,13 +10,14 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP, PREFIX = sys.argv[1], sys.argv[2]
+COMMON = {"bootstrap.servers": BOOTSTRAP, **dict(pair.split("=", 1) for pair in sys.argv[3:])}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS = 3
 RECORDS = 300
 
 
 def create(topics):
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient(COMMON)
     new = [NewTopic(t, num_partitions=PARTITIONS, replication_factor=3) for t in topics]
     for topic, future in admin.create_topics(new, operation_timeout=20).items():
         future.result(timeout=20)
@@ -40,7 +41,7 @@ def produce(topic, codec):
             acknowledged[(message.partition(), message.offset())] = message.value()
 
     producer = Producer({
-        "bootstrap.servers": BOOTSTRAP, "acks": "all", "compression.type": codec,
+        **COMMON, "acks": "all", "compression.type": codec,
         "enable.idempotence": codec in ("none", "lz4"), "linger.ms": 5,
     })
     for i in range(RECORDS):
@@ -55,7 +56,7 @@ def produce(topic, codec):
 
 def consume(topic, expected):
     consumer = Consumer({
-        "bootstrap.servers": BOOTSTRAP, "group.id": "unused", "enable.auto.commit": False,
+        **COMMON, "group.id": "unused", "enable.auto.commit": False,
         "enable.partition.eof": True, "auto.offset.reset": "earliest", "check.crcs": True,
     })
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])

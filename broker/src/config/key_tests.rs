@@ -64,7 +64,11 @@ fn every_key_of_the_reference_table_is_known() {
 
 #[test]
 fn every_key_that_the_catalogue_calls_honoured_is_read_here_or_by_topics() {
-    let given = with(&[("advertised.listeners", "PLAINTEXT://h:9092")]);
+    let given = with(&[
+        ("advertised.listeners", "PLAINTEXT://h:9092"),
+        // The keys of TLS are looked at where a listener has it.
+        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"),
+    ]);
     let mut reader = Reader::new(&given);
     BrokerConfig::read(&mut reader, given.clone());
     let topics: BTreeSet<&str> = ConfigCatalogue::topic()

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::broker_config::Roles;
 use super::endpoint::{Endpoint, SecurityProtocol};
 use super::reader::Reader;
+use super::tls;
+use crate::tls::TlsSettings;
 
 /// The listeners of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct ListenersConfig {
     pub controller_names: Vec<String>,
     /// The name of the listener that brokers reach each other by.
     pub inter_broker_name: String,
+    /// The TLS of the listeners that have it and that this node listens on or connects to.
+    pub tls: BTreeMap<String, TlsSettings>,
 }
 
 impl ListenersConfig {
@@ -66,12 +70,19 @@ impl ListenersConfig {
         };
         let advertised = advertised.into_iter().filter(is_told).collect();
         let inter_broker_name = read_inter_broker_name(reader, &protocols);
-        let listeners =
-            ListenersConfig { broker, controller, advertised, controller_names, inter_broker_name };
+        let mut listeners = ListenersConfig {
+            broker,
+            controller,
+            advertised,
+            controller_names,
+            inter_broker_name,
+            tls: BTreeMap::new(),
+        };
         listeners.check_roles(reader, roles);
         if roles.broker {
             listeners.check_advertised(reader);
         }
+        listeners.tls = tls::read(reader, &listeners, &protocols);
         listeners
     }
 
@@ -223,12 +234,12 @@ fn read_endpoints(
             );
             continue;
         };
-        if protocol != SecurityProtocol::Plaintext {
+        if !matches!(protocol, SecurityProtocol::Plaintext | SecurityProtocol::Ssl) {
             let name = protocol.name();
             reader.refuse(
                 key,
                 &text,
-                format!("its protocol is {name}, and only PLAINTEXT is served so far"),
+                format!("its protocol is {name}, and only PLAINTEXT and SSL are served so far"),
             );
         }
         endpoints.push(Endpoint { listener, protocol, host: address.host, port: address.port });

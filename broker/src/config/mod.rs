@@ -15,6 +15,7 @@ mod listeners;
 pub mod properties;
 mod reader;
 mod report;
+mod tls;
 
 pub use broker_config::{
     BrokerConfig, FetchConfig, LivenessConfig, LogConfig, QuorumConfig, ReplicationConfig, Roles,
@@ -42,3 +43,5 @@ pub fn merge<'a>(
 mod key_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use controller::config::{ConfigCatalogue, ConfigDef, ConfigDefault, ConfigError, ConfigValue};
 
 use super::report::ConfigWarning;
+use super::tls::LISTENER_KEYS;
 
 /// Longest duration given out. Clocks can count that far; "never" needs no more.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -106,6 +107,25 @@ impl<'a> Reader<'a> {
         value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
+    /// Text of a listener's own key, `listener.name.<name>.<key>`, else of the key itself.
+    pub(super) fn listener_text(&mut self, listener: &str, key: &'static str) -> Option<String> {
+        let own = format!("listener.name.{}.{key}", listener.to_lowercase());
+        let Some(text) = self.settings.get(&own) else {
+            let value = self.value(key)?;
+            let text = value.as_list().map_or_else(
+                || value.as_str().map(str::to_owned),
+                |elements| Some(elements.join(",")),
+            );
+            return text.filter(|text| !text.is_empty());
+        };
+        let def = definition(key);
+        self.read.insert(def.name);
+        if let Err(ConfigError::Invalid { value, reason, .. }) = def.validate(text) {
+            self.refuse(&own, value, reason);
+        }
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
     pub(super) fn list(&mut self, key: &'static str) -> Vec<String> {
         let value = self.value(key);
         let elements = value.as_ref().and_then(ConfigValue::as_list).unwrap_or_default();
@@ -141,6 +161,9 @@ impl<'a> Reader<'a> {
         let (catalogue, topic_defaults) = (ConfigCatalogue::broker(), topic_default_keys());
         let mut warnings = Vec::new();
         for key in self.settings.keys() {
+            if is_listener_key(key) {
+                continue;
+            }
             let by_prefix = PREFIXES.iter().any(|prefix| key.starts_with(prefix));
             match catalogue.get(key) {
                 None if !by_prefix => warnings.push(ConfigWarning::Unknown { key: key.clone() }),
@@ -156,6 +179,12 @@ impl<'a> Reader<'a> {
     pub(super) fn read_keys(&self) -> &BTreeSet<&'static str> {
         &self.read
     }
+}
+
+/// A listener's own value of a key that listeners obey.
+fn is_listener_key(key: &str) -> bool {
+    let rest = key.strip_prefix("listener.name.").and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(_, key)| LISTENER_KEYS.contains(&key))
 }
 
 /// Broker keys that work by being the default of a topic key that is acted on.

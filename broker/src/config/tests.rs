@@ -28,7 +28,7 @@ pub(super) fn loaded(pairs: &[(&str, &str)]) -> (BrokerConfig, Vec<ConfigWarning
     BrokerConfig::from_settings(&with(pairs)).unwrap_or_else(|errors| panic!("{pairs:?}: {errors}"))
 }
 
-fn refused(pairs: &[(&str, &str)]) -> String {
+pub(super) fn refused(pairs: &[(&str, &str)]) -> String {
     match BrokerConfig::from_settings(&with(pairs)) {
         Ok(_) => panic!("{pairs:?} was accepted"),
         Err(errors) => errors.to_string(),
@@ -243,8 +243,8 @@ fn wrong_values_name_the_key_the_value_and_what_is_allowed() {
             &["X://:3", "no protocol for X", "PLAINTEXT"],
         ),
         (
-            &[("listeners", "SSL://:1,CONTROLLER://:2")],
-            &["SSL://:1", "only PLAINTEXT is served so far"],
+            &[("listeners", "SASL_SSL://:1,CONTROLLER://:2")],
+            &["SASL_SSL://:1", "only PLAINTEXT and SSL are served so far"],
         ),
         (
             &[("listeners", "PLAINTEXT://0.0.0.0:1,CONTROLLER://:2")],
@@ -338,8 +338,10 @@ fn unknown_keys_and_keys_without_effect_are_one_warning_each() {
     let (_, warnings) = loaded(&[
         ("nonsense.key", "3"),
         ("background.threads", "2"),
-        ("ssl.keystore.location", "/a"),
+        ("ssl.provider", "a"),
+        ("ssl.client.auth", "none"),
         ("listener.name.plaintext.ssl.client.auth", "none"),
+        ("listener.name.plaintext.ssl.provider", "a"),
         ("log.retention.hours", "5"),
     ]);
     let texts: Vec<_> = warnings.iter().map(ToString::to_string).collect();
@@ -347,9 +349,9 @@ fn unknown_keys_and_keys_without_effect_are_one_warning_each() {
         texts,
         [
             "configuration background.threads is accepted but has no effect yet",
-            "configuration listener.name.plaintext.ssl.client.auth is accepted but has no effect yet",
+            "configuration listener.name.plaintext.ssl.provider is accepted but has no effect yet",
             "configuration nonsense.key is not known and is ignored",
-            "configuration ssl.keystore.location is accepted but has no effect yet",
+            "configuration ssl.provider is accepted but has no effect yet",
         ]
     );
 }

@@ -59,6 +59,8 @@ pub struct AdvertisedListener {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Kafka's number of the protocol spoken there; 0 is plain text.
+    pub security_protocol: i16,
 }
 
 /// What stays the same for one run of the broker.
@@ -253,7 +255,7 @@ impl BrokerLifecycle {
             name: listener.name.clone(),
             host: listener.host.clone(),
             port: listener.port,
-            security_protocol: 0,
+            security_protocol: listener.security_protocol,
             ..Listener::default()
         });
         let features = default_features().into_iter().map(|feature| Feature {

@@ -116,7 +116,7 @@ fn carry_out<D: Disk>(
                 FetcherCore::new(key.leader, key.fetcher_id, settings.fetcher),
                 core.replicas.clone(),
                 environment.clone(),
-                settings.connection,
+                settings.connection.clone(),
             );
             let (stop, stopped) = watch::channel(false);
             tokio::spawn(fetcher.clone().run(stopped));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `node.rs` | starts the parts of a node in their order, and stops them in the reverse one |
 //! | `links.rs` | the core's ways out: controller, clock, trace |
+//! | `security.rs` | the node's TLS |
 //! | `service.rs` | requests from the network into the core |
 //! | `fetchers.rs` | the fetch loops, as the core orders them |
 //! | `drive.rs` | time and committed metadata into the core |
@@ -12,6 +13,7 @@ mod drive;
 mod fetchers;
 mod links;
 mod node;
+mod security;
 mod service;
 
 pub use node::{Node, NodeFailure, NodeOptions, StartError, cluster_id_of};

@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use super::drive;
 use super::fetchers::{self, FetcherSettings, RealFetcherLink};
 use super::links::{RealClock, RealControllerLink, WakeUp};
+use super::security::NodeSecurity;
 use super::service::CoreService;
 use crate::config::BrokerConfig;
 use crate::core::host::Host;
@@ -35,6 +36,7 @@ use crate::core::replicas::{
 };
 use crate::core::{BrokerCore, HandlerConfig};
 use crate::network::{BoundListeners, ListenError, NetworkServer};
+use crate::tls::TlsError;
 
 /// How long a clean stop waits for the controller to let the broker go.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -89,6 +91,9 @@ pub enum StartError {
     /// A log directory's `meta.properties` cannot be read.
     #[error(transparent)]
     Meta(#[from] storage::LogError),
+    /// The keys and certificates of a listener are of no use.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The listeners cannot be told to the cluster.
     #[error("advertised.listeners: {0}")]
     Advertised(String),
@@ -170,14 +175,15 @@ impl Node {
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
         let clock = MonotonicClock::start();
+        let security = NodeSecurity::of(&config)?;
         let HeldDirs { logs, locked } = hold_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
-            Some(start_controller(&config, &options, clock).await?)
+            Some(start_controller(&config, &options, &security, clock).await?)
         } else {
             None
         };
         let broker = if config.roles.broker {
-            Some(RunningBroker::start(&config, &options, clock, logs).await?)
+            Some(RunningBroker::start(&config, &options, &security, clock, logs).await?)
         } else {
             None
         };
@@ -287,6 +293,7 @@ fn new_uuid() -> Uuid {
 async fn start_controller(
     config: &BrokerConfig,
     options: &NodeOptions,
+    security: &NodeSecurity,
     clock: MonotonicClock,
 ) -> Result<ControllerHost, StartError> {
     let cluster_id = options.cluster_id.as_str();
@@ -334,6 +341,7 @@ async fn start_controller(
         folder: config.log.metadata_dir.join(METADATA_FOLDER),
         peers: peers(config),
         clock,
+        security: security.control.clone(),
     };
     Ok(ControllerHost::start_traced(host, listener, options.trace.clone()).await?)
 }
@@ -355,13 +363,16 @@ impl RunningBroker {
     async fn start(
         config: &BrokerConfig,
         options: &NodeOptions,
+        security: &NodeSecurity,
         clock: MonotonicClock,
         dirs: Vec<DirToLoad<RealDisk>>,
     ) -> Result<Self, StartError> {
-        let listeners =
+        let mut listeners =
             BoundListeners::bind(&config.listener_addresses(), config.network.clone()).await?;
-        let client = ControllerClient::new(client_config(config, &options.cluster_id))
-            .map_err(|error| StartError::Voters(error.to_string()))?;
+        security.encrypt(&mut listeners);
+        let client = client_config(config, &options.cluster_id, security);
+        let client =
+            ControllerClient::new(client).map_err(|error| StartError::Voters(error.to_string()))?;
         let wake_up = WakeUp::new();
         let (orders, changes) = mpsc::unbounded_channel();
         let wake = wake_up.clone();
@@ -392,7 +403,7 @@ impl RunningBroker {
             let _ = cleaning.await;
         });
         let tasks = vec![
-            tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config), changes)),
+            tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config, security), changes)),
             tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),
         ];
         Ok(Self { core, addresses, server, applied, dirs_failed, stop_ticks, ticks, tasks })
@@ -439,12 +450,17 @@ async fn serve_once_caught_up(
     listeners.serve(Arc::new(CoreService(core)))
 }
 
-fn client_config(config: &BrokerConfig, cluster_id: &str) -> ControllerClientConfig {
+fn client_config(
+    config: &BrokerConfig,
+    cluster_id: &str,
+    security: &NodeSecurity,
+) -> ControllerClientConfig {
     let controllers =
         config.quorum.voters.iter().map(|voter| (voter.id, host_and_port(&voter.address)));
     ControllerClientConfig {
         attempt_timeout: config.quorum.request_timeout,
         backoff: config.quorum.retry_backoff,
+        tls: security.control.client.clone(),
         ..ControllerClientConfig::new(cluster_id, config.node_id, controllers.collect())
     }
 }
@@ -460,6 +476,7 @@ fn advertised(
         name: endpoint.listener,
         host: endpoint.host,
         port: endpoint.port,
+        security_protocol: endpoint.protocol.code(),
     });
     Ok(endpoints.collect())
 }
@@ -546,7 +563,7 @@ fn handler_config(config: &BrokerConfig) -> HandlerConfig {
     }
 }
 
-fn fetcher_settings(config: &BrokerConfig) -> FetcherSettings {
+fn fetcher_settings(config: &BrokerConfig, security: &NodeSecurity) -> FetcherSettings {
     let replication = &config.replication;
     FetcherSettings {
         fetcher: FetcherConfig {
@@ -559,6 +576,7 @@ fn fetcher_settings(config: &BrokerConfig) -> FetcherSettings {
         },
         connection: ConnectionConfig {
             timeout: replication.socket_timeout,
+            tls: security.to_brokers.clone(),
             ..ConnectionConfig::default()
         },
         fetchers_per_leader: u32::try_from(replication.fetchers).unwrap_or(1),

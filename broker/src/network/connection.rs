@@ -18,7 +18,6 @@ use bytes::Bytes;
 use protocol::frame::{FrameError, RequestStart, encode_response};
 use protocol::messages::{ApiVersionsResponse, ResponseBody, api_versions_response::ApiVersion};
 use protocol::{ApiKey, EncodeError, ErrorCode};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
@@ -27,7 +26,8 @@ use super::inbound::Inbound;
 use super::limits::Place;
 use super::request_slot::{Outcome, RequestSlot};
 use super::service::{ConnectionInfo, RequestContext, RequestService};
-use super::writer::{SendError, Sent, send_parts};
+use super::stream::Stream;
+use super::writer::{SendError, Sent};
 
 /// Bytes of a refused client that are taken from the socket before it closes. Unread bytes would make the
 /// close a reset, which can overtake the answers before it (rule P02).
@@ -80,7 +80,7 @@ enum Ending {
 
 /// One connection, driven by [`Connection::run`].
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     inbound: Inbound,
     handle: Arc<ConnectionHandle>,
     shared: Arc<ConnectionShared>,
@@ -99,7 +99,7 @@ struct Pending {
 
 impl Connection {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Stream,
         handle: Arc<ConnectionHandle>,
         shared: Arc<ConnectionShared>,
         place: Place,
@@ -159,7 +159,7 @@ impl Connection {
     fn drain(&self) {
         let mut scratch = [0; 4096];
         let mut left = DRAIN_BYTES;
-        while let Ok(read @ 1..) = self.stream.try_read(&mut scratch) {
+        while let Ok(read @ 1..) = self.stream.socket().try_read(&mut scratch) {
             left = left.saturating_sub(read);
             if left == 0 {
                 return;
@@ -287,7 +287,7 @@ impl Connection {
         let parts = encode_response(correlation_id, api_key, version, body)
             .map_err(|error| Ending::Unwritable { api_key, version, error })?;
         let mut sent = Sent::default();
-        let result = send_parts(&self.stream, parts, self.shared.max_idle, &mut sent).await;
+        let result = self.stream.send(parts, self.shared.max_idle, &mut sent).await;
         self.shared.counters.bytes_sent.add(sent.bytes);
         self.shared.counters.bytes_sent_by_sendfile.add(sent.by_sendfile);
         self.note_active();
@@ -313,7 +313,7 @@ fn on_this_thread<T>(size_bytes: usize, work: impl FnOnce() -> T) -> T {
 /// Waits for ever when no more may be read.
 async fn read_ahead(
     inbound: &mut Inbound,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
 ) -> ControlFlow<Option<io::Error>, usize> {
     if !inbound.may_read_ahead() {
         return pending().await;

@@ -39,6 +39,8 @@ pub struct NetworkCounters {
     pub connections_accepted: Counter,
     /// Connections closed at once because their address had too many (`max.connections.per.ip`).
     pub connections_refused: Counter,
+    /// Connections that ended before client and listener had agreed on keys.
+    pub handshakes_failed: Counter,
     /// Connections open now.
     pub connections_open: Counter,
     /// Connections closed because nothing moved for `connections.max.idle.ms`.

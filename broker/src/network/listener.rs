@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -21,6 +22,7 @@ use super::counters::NetworkCounters;
 use super::limits::{ConnectionLimits, ConnectionQuota};
 use super::request_slot::RequestSlot;
 use super::service::{ConnectionInfo, RequestService};
+use super::stream::Stream;
 
 /// How long accepting rests after the system had no more descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -96,6 +98,7 @@ struct BoundListener {
     address: SocketAddr,
     socket: TcpListener,
     is_protected: bool,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl BoundListeners {
@@ -118,9 +121,17 @@ impl BoundListeners {
                 address: bound_to,
                 socket,
                 is_protected: address.is_protected,
+                tls: None,
             });
         }
         Ok(BoundListeners { listeners, settings })
+    }
+
+    /// Puts a listener under TLS.
+    pub fn encrypt(&mut self, listener: &str, config: &Arc<ServerConfig>) {
+        for bound in self.listeners.iter_mut().filter(|bound| &*bound.name == listener) {
+            bound.tls = Some(Arc::clone(config));
+        }
     }
 
     /// The address that a listener got.
@@ -380,10 +391,21 @@ impl Acceptor {
         if *self.stopped.borrow() {
             handle.slot.request_stop();
         }
-        let connection = Connection::new(stream, handle, Arc::clone(&server.shared), place);
+        let (shared, tls) = (Arc::clone(&server.shared), self.bound.tls.clone());
         tasks.spawn(async move {
             let _registration = registration;
-            connection.run().await;
+            let accepted = tokio::select! {
+                accepted = Stream::accept(stream, tls) => accepted,
+                () = handle.slot.stop_requested() => return,
+            };
+            match accepted {
+                Ok(stream) => Connection::new(stream, handle, shared, place).run().await,
+                Err(error) => {
+                    shared.counters.handshakes_failed.add(1);
+                    let listener = &handle.info.listener;
+                    tracing::info!(%peer, %listener, "no TLS with a client: {error}");
+                }
+            }
         });
     }
 

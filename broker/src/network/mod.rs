@@ -14,15 +14,19 @@
 //! | `request_slot.rs` | the answer of the request in flight, and its cancellation |
 //! | `service.rs` | the seam to the request handlers |
 //! | `writer.rs` | answers into bytes: vectored writes and `sendfile` |
+//! | `stream.rs` | a connection's bytes: plain, or under TLS |
+//! | `encrypted_writer.rs` | answers into bytes under TLS |
 //! | `counters.rs` | what was moved, for metrics |
 
 mod connection;
 mod counters;
+mod encrypted_writer;
 mod inbound;
 mod limits;
 mod listener;
 mod request_slot;
 mod service;
+mod stream;
 mod writer;
 
 pub use counters::NetworkCounters;

@@ -18,7 +18,7 @@ const TOPIC: &str = "tooled";
 const RECORDS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn tool() -> Option<PathBuf> {
+pub(crate) fn tool() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/reference-kafka/refkafka");
     let java = Command::new("java").arg("-version").output();
     if path.exists() && java.is_ok_and(|output| output.status.success()) {

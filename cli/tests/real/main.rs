@@ -13,6 +13,7 @@ mod group_tools;
 mod groups;
 mod log_dirs;
 mod stories;
+mod tls;
 mod volume;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -16,6 +16,7 @@ use replication::trace::{Event, NoTrace, TraceSink};
 use tokio::sync::{oneshot, watch};
 
 use super::peers::Peers;
+use super::secure::ControlSecurity;
 use super::server;
 use crate::image::ClusterImage;
 use crate::node::{
@@ -67,6 +68,8 @@ pub struct HostConfig {
     pub peers: BTreeMap<NodeId, String>,
     /// The process's clock.
     pub clock: MonotonicClock,
+    /// The TLS of the listener, and of the way to the others.
+    pub security: ControlSecurity,
 }
 
 /// Why a controller did not start or stopped.
@@ -228,6 +231,7 @@ impl ControllerHost {
         trace: Arc<dyn TraceSink>,
     ) -> Result<Self, HostError> {
         let (inputs, queue) = sync_channel(INPUT_QUEUE);
+        let tls = config.security.server.clone();
         let (started, on_start) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let cluster_id: Arc<str> = config.cluster_id.as_str().into();
@@ -241,7 +245,7 @@ impl ControllerHost {
         let status = on_start.await.map_err(|_| stopped_early())??;
         let handle = ControllerHandle { inputs, status, cluster_id };
         let (stop_service, service_stops) = oneshot::channel();
-        let service = tokio::spawn(server::serve(handle.clone(), listener, service_stops));
+        let service = tokio::spawn(server::serve(handle.clone(), listener, tls, service_stops));
         Ok(Self { handle, ended: Some(ended), stop_service: Some(stop_service), service })
     }
 
@@ -323,6 +327,7 @@ fn run_thread(
         &config.cluster_id,
         config.node.quorum.node_id,
         &config.peers,
+        config.security.client.as_ref(),
         feedback,
     );
     let mut thread = Thread {

@@ -4,12 +4,17 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
+
+use super::secure::ControlStream;
 
 /// What every HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -21,23 +26,25 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The connections of a listener that speak. The port is free once this is dropped.
 pub(super) struct Speaking {
     listener: TcpListener,
-    listening_to: JoinSet<Option<TcpStream>>,
+    tls: Option<Arc<ServerConfig>>,
+    listening_to: JoinSet<Option<ControlStream>>,
 }
 
 impl Speaking {
-    pub(super) fn on(listener: TcpListener) -> Self {
-        Self { listener, listening_to: JoinSet::new() }
+    pub(super) fn on(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
+        Self { listener, tls, listening_to: JoinSet::new() }
     }
 }
 
 impl Stream for Speaking {
-    type Item = io::Result<TcpStream>;
+    type Item = io::Result<ControlStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while let Poll::Ready(accepted) = self.listener.poll_accept(context) {
             match accepted {
                 Ok((stream, _)) => {
-                    self.listening_to.spawn(once_it_speaks(stream));
+                    let tls = self.tls.clone();
+                    self.listening_to.spawn(once_it_speaks(stream, tls));
                 }
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
@@ -53,9 +60,23 @@ impl Stream for Speaking {
     }
 }
 
-async fn once_it_speaks(stream: TcpStream) -> Option<TcpStream> {
-    let speaks = tokio::time::timeout(PATIENCE, speaks_http2(&stream)).await;
-    (speaks.unwrap_or(false) && stream.set_nodelay(true).is_ok()).then_some(stream)
+/// Under TLS, whoever agrees on keys in time speaks.
+async fn once_it_speaks(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+) -> Option<ControlStream> {
+    stream.set_nodelay(true).ok()?;
+    match tls {
+        None => {
+            let speaks = tokio::time::timeout(PATIENCE, speaks_http2(&stream)).await;
+            speaks.unwrap_or(false).then_some(ControlStream::Plain(stream))
+        }
+        Some(config) => {
+            let accepting = TlsAcceptor::from(config).accept(stream);
+            let stream = tokio::time::timeout(PATIENCE, accepting).await.ok()?.ok()?;
+            Some(ControlStream::Tls(Box::new(stream.into())))
+        }
+    }
 }
 
 /// Whether the first bytes are the preface; they stay unread.

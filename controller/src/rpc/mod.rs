@@ -8,11 +8,13 @@
 pub mod host;
 mod incoming;
 pub(crate) mod peers;
+pub(crate) mod secure;
 mod server;
 
 pub use host::{
     CallFailure, ControllerHandle, ControllerHost, HostConfig, HostError, MonotonicClock,
 };
+pub use secure::ControlSecurity;
 
 /// The generated messages, server and client of `proto/control.proto`.
 #[allow(missing_docs, clippy::all)]

@@ -3,11 +3,13 @@
 //! repeats what matters, and an old message is worth less than the next one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::types::NodeId;
+use rustls::ClientConfig;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -16,6 +18,7 @@ use super::FRAME_PAYLOAD_BYTES;
 use super::host::Input;
 use super::proto::RaftFrame;
 use super::proto::control_client::ControlClient;
+use super::secure;
 
 /// Messages that wait for one peer.
 const QUEUE: usize = 256;
@@ -38,6 +41,7 @@ impl Peers {
         cluster_id: &str,
         me: NodeId,
         addresses: &BTreeMap<NodeId, String>,
+        tls: Option<&Arc<ClientConfig>>,
         feedback: SyncSender<Input>,
     ) -> Self {
         let mut queues = BTreeMap::new();
@@ -48,6 +52,7 @@ impl Peers {
                 me,
                 cluster_id: cluster_id.to_owned(),
                 address: address.clone(),
+                tls: tls.cloned(),
                 messages,
                 feedback: feedback.clone(),
             };
@@ -71,6 +76,7 @@ struct Peer {
     me: NodeId,
     cluster_id: String,
     address: String,
+    tls: Option<Arc<ClientConfig>>,
     messages: mpsc::Receiver<Bytes>,
     feedback: SyncSender<Input>,
 }
@@ -79,7 +85,7 @@ impl Peer {
     async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
         while let Some(first) = self.messages.recv().await {
-            match connect(&self.address).await {
+            match connect(&self.address, self.tls.as_ref()).await {
                 Ok(client) => {
                     backoff = FIRST_BACKOFF;
                     let reason = self.stream(client, first).await;
@@ -160,6 +166,9 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Erro
         .keep_alive_timeout(KEEP_ALIVE))
 }
 
-async fn connect(address: &str) -> Result<ControlClient<Channel>, tonic::transport::Error> {
-    Ok(ControlClient::new(endpoint(address)?.connect().await?))
+async fn connect(
+    address: &str,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<ControlClient<Channel>, tonic::transport::Error> {
+    Ok(ControlClient::new(secure::connect(endpoint(address)?, tls).await?))
 }

@@ -1,6 +1,7 @@
 //! The Control service over one controller: checks the cluster id, turns bytes into inputs and
 //! replies into bytes. Nothing here waits for the disk or holds a lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +37,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub(super) async fn serve(
     handle: ControllerHandle,
     listener: tokio::net::TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
     stop: oneshot::Receiver<()>,
 ) -> Result<(), HostError> {
     let service = ControlServer::new(Service { handle })
@@ -44,7 +46,7 @@ pub(super) async fn serve(
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .serve_with_incoming_shutdown(service, Speaking::on(listener), async {
+        .serve_with_incoming_shutdown(service, Speaking::on(listener, tls), async {
             let _ = stop.await;
         })
         .await

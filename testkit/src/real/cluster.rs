@@ -15,6 +15,7 @@ use protocol::messages::metadata_response::MetadataResponsePartition;
 use protocol::messages::{CreateTopicsRequest, MetadataResponse};
 use tempfile::TempDir;
 
+use super::encryption::Encryption;
 use super::links::Links;
 use super::process::{NodeProcess, find_binary, free_ports};
 use crate::client::{Client, ReadRecord, fetch_request};
@@ -36,6 +37,7 @@ pub struct ClusterBuilder {
     binary: Option<PathBuf>,
     patience: Duration,
     links: bool,
+    encryption: Option<Encryption>,
 }
 
 /// What of a link is cut.
@@ -54,6 +56,7 @@ pub struct Cluster {
     folder: TempDir,
     ports: BTreeMap<NodeId, u16>,
     controller_ports: BTreeMap<NodeId, u16>,
+    ssl_ports: BTreeMap<NodeId, u16>,
     running: BTreeMap<NodeId, NodeProcess>,
     patience: Duration,
     /// Last: the network goes when nobody is in it any more.
@@ -97,6 +100,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Puts clients, if they wish, brokers and controllers under TLS.
+    #[must_use]
+    pub fn encrypted(mut self, encryption: Encryption) -> Self {
+        self.encryption = Some(encryption);
+        self
+    }
+
     /// How long waits last before they fail.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
@@ -107,16 +117,18 @@ impl ClusterBuilder {
     /// Starts the nodes and waits until every one of them sees all as live.
     pub fn start(self) -> Result<Cluster> {
         let binary = self.binary.clone().map_or_else(find_binary, Ok)?;
-        let ports = free_ports(2 * self.brokers as usize)?;
-        let (clients, controllers) = ports.split_at(self.brokers as usize);
+        let count = self.brokers as usize;
+        let ports = free_ports(3 * count)?;
+        let numbered = |from: usize| (1..).zip(ports[from..from + count].iter().copied()).collect();
         let ids: Vec<NodeId> = (1..=self.brokers).collect();
         let links = if self.links { Some(Links::make(&ids)?) } else { None };
         let folder = tempfile::Builder::new().prefix("highwater-").tempdir()?;
         let mut cluster = Cluster {
             binary,
             folder,
-            ports: (1..).zip(clients.iter().copied()).collect(),
-            controller_ports: (1..).zip(controllers.iter().copied()).collect(),
+            ports: numbered(0),
+            controller_ports: numbered(count),
+            ssl_ports: numbered(2 * count),
             running: BTreeMap::new(),
             patience: self.patience,
             links,
@@ -125,7 +137,7 @@ impl ClusterBuilder {
             let own = self.node_settings.iter().filter(|(of, ..)| *of == node);
             let own = own.map(|(_, key, value)| (key.clone(), value.clone()));
             let settings: Vec<_> = self.settings.iter().cloned().chain(own).collect();
-            cluster.write_properties(node, &settings)?;
+            cluster.write_properties(node, self.encryption.as_ref(), &settings)?;
         }
         for node in 1..=self.brokers {
             cluster.start(node)?;
@@ -145,25 +157,35 @@ impl Cluster {
             binary: None,
             patience: DEFAULT_PATIENCE,
             links: false,
+            encryption: None,
         }
     }
 
-    fn write_properties(&self, node: NodeId, settings: &[(String, String)]) -> Result<()> {
+    fn write_properties(
+        &self,
+        node: NodeId,
+        encryption: Option<&Encryption>,
+        settings: &[(String, String)],
+    ) -> Result<()> {
         let controllers = self.controller_ports.iter();
         let voters: Vec<String> =
             controllers.map(|(id, port)| format!("{id}@{}:{port}", self.host(*id))).collect();
-        let (host, port) = (self.host(node), self.port(node));
-        let controller_port = self.controller_ports[&node];
+        let host = self.host(node);
+        let plain = format!("{host}:{}", self.port(node));
+        let control = format!("{host}:{}", self.controller_ports[&node]);
         let mut text = String::new();
         writeln!(text, "node.id={node}")?;
         writeln!(text, "process.roles=broker,controller")?;
-        writeln!(
-            text,
-            "listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}"
-        )?;
-        writeln!(text, "advertised.listeners=PLAINTEXT://{host}:{port}")?;
+        if let Some(encryption) = encryption {
+            let ssl = format!("{host}:{}", self.ssl_ports[&node]);
+            text += &encryption.properties(&plain, &ssl, &control);
+        } else {
+            writeln!(text, "listeners=PLAINTEXT://{plain},CONTROLLER://{control}")?;
+            writeln!(text, "advertised.listeners=PLAINTEXT://{plain}")?;
+            let map = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT";
+            writeln!(text, "listener.security.protocol.map={map}")?;
+        }
         writeln!(text, "controller.listener.names=CONTROLLER")?;
-        writeln!(text, "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT")?;
         writeln!(text, "controller.quorum.voters={}", voters.join(","))?;
         writeln!(text, "log.dirs={}", self.data_folder(node).display())?;
         for (key, value) in settings {
@@ -234,6 +256,13 @@ impl Cluster {
         let addresses: Vec<String> =
             self.ports.iter().map(|(node, port)| format!("{}:{port}", self.host(*node))).collect();
         addresses.join(",")
+    }
+
+    /// The addresses under TLS of all nodes, if the cluster is encrypted.
+    pub fn ssl_bootstrap(&self) -> String {
+        let ports = self.ssl_ports.iter();
+        let addresses = ports.map(|(node, port)| format!("{}:{port}", self.host(*node)));
+        addresses.collect::<Vec<_>>().join(",")
     }
 
     /// The ids of all nodes, running or not.

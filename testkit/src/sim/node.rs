@@ -315,6 +315,7 @@ impl SimNode {
                 name: LISTENER.into(),
                 host: format!("node{}", self.id),
                 port: 9092,
+                security_protocol: 0,
             }],
             rack: None,
             log_dirs: replicas.online_dirs(),

@@ -1,0 +1,85 @@
+//! The TLS of listeners, as settings say it.
+
+use super::tests::{loaded, refused};
+
+/// A key, and a certificate that it signed itself.
+fn key_and_certificate() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["node".to_owned()]).expect("made");
+    (made.signing_key.serialize_pem(), made.cert.pem())
+}
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+const SSL: Pairs<'_> = &[
+    ("listeners", "PLAINTEXT://:1,OUT://:3,CONTROLLER://:2"),
+    ("advertised.listeners", "PLAINTEXT://h:1,OUT://h:3"),
+    ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,OUT:SSL,CONTROLLER:PLAINTEXT"),
+];
+
+#[test]
+fn a_listeners_own_tls_keys_are_stronger_than_those_of_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("node.pem");
+    let (key, certificate) = key_and_certificate();
+    std::fs::write(&path, format!("{key}{certificate}")).expect("written");
+    let path = path.to_str().expect("text");
+    let (config, warnings) = loaded(
+        &[
+            SSL,
+            &[
+                ("ssl.keystore.type", "PEM"),
+                ("ssl.keystore.location", "/of/somebody/else"),
+                ("listener.name.out.ssl.keystore.location", path),
+                ("ssl.truststore.type", "PEM"),
+                ("ssl.truststore.certificates", &certificate),
+                ("listener.name.out.ssl.client.auth", "required"),
+                ("ssl.enabled.protocols", "TLSv1.3"),
+                ("ssl.endpoint.identification.algorithm", ""),
+            ],
+        ]
+        .concat(),
+    );
+    assert_eq!(warnings, []);
+    let tls = &config.listeners.tls["OUT"];
+    assert_eq!(tls.client_auth, crate::tls::ClientAuth::Required);
+    assert_eq!(
+        (tls.protocols.as_slice(), tls.checks_host_names),
+        (&["TLSv1.3".to_owned()][..], false)
+    );
+    assert_eq!(config.listeners.tls.len(), 1, "the others are plain");
+    assert!(!format!("{:?}", config.listeners).contains("PRIVATE"), "a key is never told");
+}
+
+#[test]
+fn tls_that_cannot_work_stops_the_start_and_says_what_is_needed() {
+    let (key, certificate) = key_and_certificate();
+    let pem = ("ssl.keystore.type", "PEM");
+    let key = ("ssl.keystore.key", key.as_str());
+    let chain = ("ssl.keystore.certificate.chain", certificate.as_str());
+    let cases: &[(Pairs<'_>, &[&str])] = &[
+        (&[], &["OUT", "needs a private key", "ssl.keystore.location"]),
+        (&[("ssl.keystore.location", "/a.jks")], &["ssl.keystore.type", "JKS", "only PEM is read"]),
+        (&[pem, ("ssl.keystore.location", "/none.pem")], &["/none.pem", "cannot be read"]),
+        (&[pem, key], &["ssl.keystore.certificate.chain", "together"]),
+        (&[pem, key, chain, ("ssl.keystore.location", "/a.pem")], &["cannot be set beside"]),
+        (&[pem, key, chain, ("ssl.keystore.password", "p")], &["ssl.key.password"]),
+        (&[pem, key, chain, ("ssl.client.auth", "required")], &["no trusted certificates"]),
+        (&[pem, key, chain, ("ssl.client.auth", "maybe")], &["ssl.client.auth", "maybe"]),
+        (
+            &[pem, key, chain, ("listener.name.out.ssl.client.auth", "maybe")],
+            &["maybe", "requested"],
+        ),
+        (&[pem, key, chain, ("ssl.cipher.suites", "ROT13")], &["ROT13", "TLS_AES_256_GCM_SHA384"]),
+        (
+            &[pem, key, chain, ("inter.broker.listener.name", "OUT")],
+            &["OUT", "no trusted certificates", "ssl.truststore.location"],
+        ),
+    ];
+    for (pairs, words) in cases {
+        let text = refused(&[SSL, pairs].concat());
+        for word in *words {
+            assert!(text.contains(word), "{pairs:?}: {text}");
+        }
+        assert!(!text.contains("PRIVATE"), "a key is never told: {text}");
+    }
+}
