@@ -18,8 +18,15 @@
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
 //! | G1 | a partition has one owner in a generation of a group | `groups.rs` |
-//! | G2 | a member's generation does not go back | `groups.rs` |
+//! | G2 | a member's generation does not go back, once it had an assignment | `groups.rs` |
+//! | K1 | cleaning takes what a later committed record of the key replaces, or a tombstone whose time is up | `compaction.rs` |
+//! | K2 | cleaning changes nothing from the high watermark on | `compaction.rs` |
+//! | K3 | what cleaning leaves is what was there, at its offset | `compaction.rs` |
+//! | K4 | the last committed record of every key is on the whole ISR | `compaction.rs` |
 //! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
+//!
+//! A log that is compacted still has the committed log in the sense of I1, I2, I3 and I5 when it lacks only
+//! what K1 lets go; replicas may differ in how much of that they have cleaned already.
 //!
 //! I13 is checked where the quorum's messages are: one committed metadata log ([`Checker::on_committed_metadata`]).
 //!
@@ -29,6 +36,7 @@
 
 mod clients;
 mod cluster;
+mod compaction;
 mod groups;
 mod logs;
 mod partition;
@@ -92,8 +100,30 @@ pub struct BatchEntry {
     pub producer: (ProducerId, ProducerEpoch),
     /// Its first sequence.
     pub base_sequence: i32,
-    /// The records' values with their offsets.
-    pub values: Vec<(Offset, Bytes)>,
+    /// When its tombstones may go, in milliseconds since 1970, once a cleaning has said so.
+    pub delete_horizon: Option<i64>,
+    /// Its records.
+    pub records: Vec<RecordEntry>,
+}
+
+/// A record as it lies in a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordEntry {
+    /// Its offset.
+    pub offset: Offset,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// Its key; none in a control batch.
+    pub key: Option<Bytes>,
+    /// Its value; none is a tombstone.
+    pub value: Option<Bytes>,
+}
+
+impl RecordEntry {
+    /// Its offset and value, empty for a tombstone.
+    pub fn value(&self) -> (Offset, Bytes) {
+        (self.offset, self.value.clone().unwrap_or_default())
+    }
 }
 
 /// A replica's state at one moment.
@@ -129,6 +159,8 @@ pub struct ReplicaFacts {
     pub epochs: Vec<(LeaderEpoch, Offset)>,
     /// Whom its fetchers pull it from.
     pub sources: Vec<NodeId>,
+    /// Whether its log is compacted.
+    pub compacts: bool,
     /// The epoch of the registration that its process has; [`BrokerEpoch::NONE`] before it has one.
     pub broker_epoch: BrokerEpoch,
 }
@@ -140,8 +172,12 @@ pub struct LogChange {
     pub reopened: bool,
     /// It was cut to here.
     pub cut_to: Option<Offset>,
+    /// The cleaner was at it, or may have been before it was opened: `appended` is all of it.
+    pub cleaned: bool,
     /// It got these at its end.
     pub appended: Vec<BatchEntry>,
+    /// The latest that its node's wall clock has shown, in milliseconds since 1970.
+    pub wall_clock_ms: i64,
 }
 
 /// The memory behind the invariants, over one run.
@@ -182,10 +218,10 @@ impl Checker {
         change: LogChange,
     ) {
         let memory = self.partitions.entry(partition.clone()).or_default();
-        memory.on_replica(node, facts, change);
+        let mut found = Vec::new();
+        memory.on_replica(node, facts, change, self.model, &mut found);
         let controller = self.cluster.partition(partition);
         let brokers = self.cluster.brokers();
-        let mut found = Vec::new();
         memory.check(self.model, controller, brokers, &mut found);
         self.add(&partition.topic_partition.to_string(), found);
     }
@@ -289,12 +325,18 @@ impl Checker {
         self.add("client", found);
     }
 
-    /// Compares all known logs of running replicas whole, each with each (I1).
+    /// Compares all known logs of running replicas whole, each with each (I1), and looks for the last
+    /// record of every key (K4).
     pub fn check_logs(&mut self) {
         let mut found = Vec::new();
         for (partition, memory) in &self.partitions {
             let mut here = Vec::new();
             logs::check_pairs(memory, &mut here);
+            if let Some(controller) = self.cluster.partition(partition)
+                && !self.model.unclean_elections
+            {
+                memory.check_last_of_keys(controller, self.cluster.brokers(), &mut here);
+            }
             found.push((partition.topic_partition.to_string(), here));
         }
         for (place, found) in found {
@@ -303,14 +345,18 @@ impl Checker {
     }
 
     /// The end of a run in which everything was healed and the partition read to its end: every
-    /// acknowledged write is there, once, and nothing that certainly failed (I15).
+    /// acknowledged write is there, once, unless a compacted log has a later one of its key, and nothing
+    /// that certainly failed (I15).
     pub fn check_final_reading(
         &mut self,
         partition: &TopicIdPartition,
         records: &[(Offset, Bytes)],
     ) {
         let mut found = Vec::new();
-        self.clients.check_final(self.model, partition, records, &mut found);
+        let replaced = |offset: Offset| {
+            self.partitions.get(partition).is_some_and(|memory| memory.is_replaced(offset))
+        };
+        self.clients.check_final(self.model, partition, records, &replaced, &mut found);
         self.add(&partition.topic_partition.to_string(), found);
     }
 

@@ -198,6 +198,7 @@ impl<D: Disk> Log<D> {
         let gone: Vec<Offset> =
             self.segments[range.clone()].iter().skip(1).map(Segment::base_offset).collect();
         self.segments.splice(range, [segment]);
+        self.swaps += 1;
         self.remove_snapshots(|offset| gone.contains(&offset))?;
         cleaning.installed();
         Ok(true)

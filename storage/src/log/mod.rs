@@ -83,6 +83,8 @@ pub struct Log<D: Disk> {
     truncations: u64,
     /// How far the cleaner got: what it says of later records is not known.
     cleaner_offset: Option<Offset>,
+    /// How many segments the cleaner has put in.
+    swaps: u64,
 }
 
 impl<D: Disk> Log<D> {
@@ -232,6 +234,11 @@ impl<D: Disk> Log<D> {
     /// Forgets producers that were idle for `producer.id.expiration.ms`; gives how many.
     pub fn remove_expired_producers(&mut self, now: Now) -> usize {
         self.producers.remove_expired(now.wall_clock_ms)
+    }
+
+    /// How many segments the cleaner has put in the place of others since the log was opened.
+    pub fn swaps(&self) -> u64 {
+        self.swaps
     }
 
     /// How far the cleaner got, for `cleaner-offset-checkpoint`; `None` before its first round.

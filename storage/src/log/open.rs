@@ -72,6 +72,7 @@ impl<D: Disk> Log<D> {
             names_changed: true,
             truncations: 0,
             cleaner_offset: open.cleaner_offset,
+            swaps: 0,
         };
         let on_disk = log.epochs.clone();
         log.load_segments(found.segments, open.clean_shutdown, now)?;

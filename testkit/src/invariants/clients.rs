@@ -41,7 +41,7 @@ pub struct SendRecord {
     pub partition: TopicIdPartition,
     /// The acks it asked for.
     pub acks: i16,
-    /// The records' values, each unique in the run.
+    /// The records' values, each unique in the run; empty for a tombstone.
     pub values: Vec<Bytes>,
     /// How it ended.
     pub outcome: SendOutcome,
@@ -153,6 +153,7 @@ impl ClientMemory {
         model: FaultModel,
         partition: &TopicIdPartition,
         records: &[(Offset, Bytes)],
+        is_replaced: &dyn Fn(Offset) -> bool,
         found: &mut Vec<Violation>,
     ) {
         let mut places: BTreeMap<&Bytes, Vec<Offset>> = BTreeMap::new();
@@ -165,7 +166,7 @@ impl ClientMemory {
             found.push(broken("I15", "an offset was read twice in one reading".into()));
         }
         for send in self.sends.iter().filter(|send| send.partition == *partition) {
-            check_send(model, send, &places, &at_offset, found);
+            check_send(model, send, &places, &at_offset, is_replaced, found);
         }
     }
 }
@@ -175,10 +176,12 @@ fn check_send(
     send: &SendRecord,
     places: &BTreeMap<&Bytes, Vec<Offset>>,
     at_offset: &BTreeMap<Offset, &Bytes>,
+    is_replaced: &dyn Fn(Offset) -> bool,
     found: &mut Vec<Violation>,
 ) {
     for (at, value) in send.values.iter().enumerate() {
-        let times = places.get(value).map_or(0, Vec::len);
+        // Tombstones are all alike.
+        let times = places.get(value).filter(|_| !value.is_empty()).map_or(0, Vec::len);
         if times > 1 && !send.may_repeat {
             found.push(broken(
                 "I15",
@@ -193,7 +196,9 @@ fn check_send(
             }
             SendOutcome::Acked(base) if send.acks == -1 && !model.unclean_elections => {
                 let offset = Offset(base.get() + at as i64);
-                if at_offset.get(&offset) != Some(&value) {
+                let is_there = at_offset.get(&offset) == Some(&value);
+                let was_cleaned = times == 0 && is_replaced(offset);
+                if !is_there && !was_cleaned {
                     found.push(broken(
                         "I15",
                         format!(

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use protocol::{BrokerEpoch, LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId};
 
 use super::clients::ReadCheck;
+use super::compaction::Compaction;
 use super::{
-    BatchEntry, BrokerFacts, FaultModel, LogChange, PartitionFacts, ReplicaFacts, Violation,
+    BatchEntry, BrokerFacts, FaultModel, LogChange, PartitionFacts, RecordEntry, ReplicaFacts,
+    Violation,
 };
 
 /// A replica as it was last seen.
@@ -30,7 +32,8 @@ pub(super) struct PartitionMemory {
     committed: Vec<BatchEntry>,
     high_watermark: Offset,
     replicas: BTreeMap<NodeId, ReplicaMemory>,
-    /// Logs of replicas that are down, to be told apart from lost ones.
+    /// What may be missing, once a replica was seen to compact its log.
+    compaction: Option<Compaction>,
     sequences: BTreeMap<(ProducerId, ProducerEpoch), i64>,
     /// Sequences that were found out of place, to be told at the next check.
     sequence_faults: Vec<Violation>,
@@ -53,13 +56,35 @@ impl PartitionMemory {
         self.replicas.get(&node).map_or(&[], |replica| &replica.batches)
     }
 
-    pub(super) fn on_down(&mut self, node: NodeId) {
-        self.replicas.remove(&node);
+    pub(super) fn compaction(&self) -> Option<&Compaction> {
+        self.compaction.as_ref()
     }
 
-    pub(super) fn on_replica(&mut self, node: NodeId, facts: ReplicaFacts, change: LogChange) {
+    pub(super) fn committed(&self) -> &[BatchEntry] {
+        &self.committed
+    }
+
+    pub(super) fn on_down(&mut self, node: NodeId) {
+        if let Some(gone) = self.replicas.remove(&node)
+            && let Some(compaction) = &mut self.compaction
+        {
+            compaction.on_down(node, gone.batches);
+        }
+    }
+
+    pub(super) fn on_replica(
+        &mut self,
+        node: NodeId,
+        facts: ReplicaFacts,
+        change: LogChange,
+        model: FaultModel,
+        found: &mut Vec<Violation>,
+    ) {
         if change.reopened {
-            self.replicas.remove(&node);
+            self.on_down(node);
+        }
+        if facts.compacts && self.compaction.is_none() {
+            self.compaction = Some(Compaction::new(&self.committed));
         }
         let replica = self.replicas.entry(node).or_insert_with(|| ReplicaMemory {
             matched: facts.log_start,
@@ -71,12 +96,30 @@ impl PartitionMemory {
             replica.batches.retain(|batch| batch.next <= cut);
             replica.matched = replica.matched.min(cut);
         }
+        if let Some(compaction) = &mut self.compaction {
+            let mut here = Vec::new();
+            compaction.on_change(node, &replica.batches, &facts, &change, &mut here);
+            if !model.unclean_elections {
+                found.append(&mut here);
+            }
+        }
+        if change.cleaned {
+            replica.batches.clear();
+            replica.matched = facts.log_start;
+        }
         replica.batches.extend(change.appended);
         if facts.log_start > replica.matched {
             replica.matched = facts.log_start;
         }
         replica.facts = facts;
-        replica.follow(&self.committed);
+        replica.follow(&self.committed, self.compaction.as_ref());
+    }
+
+    /// Whether a compacted log may lack what was committed here.
+    pub(super) fn is_replaced(&self, offset: Offset) -> bool {
+        let record = self.committed_record(offset);
+        let compaction = self.compaction.as_ref();
+        record.is_some_and(|record| compaction.is_some_and(|known| known.may_lack(record)))
     }
 
     /// Takes a leader's high watermark over into what is committed.
@@ -103,6 +146,9 @@ impl PartitionMemory {
                 }
                 let keep = replica.matched;
                 self.committed.retain(|batch| batch.next <= keep);
+                if let Some(compaction) = &mut self.compaction {
+                    *compaction = Compaction::new(&self.committed);
+                }
             }
             let from = self.committed.last().map_or(Offset::ZERO, |last| last.next);
             let added: Vec<BatchEntry> = replica
@@ -114,11 +160,14 @@ impl PartitionMemory {
             for batch in &added {
                 check_sequence(&mut self.sequences, batch, &mut self.sequence_faults);
             }
+            if let Some(compaction) = &mut self.compaction {
+                compaction.on_committed(&added);
+            }
             self.committed.extend(added);
             self.high_watermark = facts.high_watermark;
         }
         for replica in self.replicas.values_mut() {
-            replica.follow(&self.committed);
+            replica.follow(&self.committed, self.compaction.as_ref());
         }
     }
 
@@ -297,7 +346,7 @@ impl PartitionMemory {
         }
         for (at, value) in values.iter().enumerate() {
             let offset = Offset(base.get() + at as i64);
-            if self.committed_value(offset) != Some(value) {
+            if self.committed_value(offset).as_ref() != Some(value) {
                 found.push(broken(
                     "I2",
                     format!(
@@ -314,7 +363,7 @@ impl PartitionMemory {
     pub(super) fn on_read(&mut self, read: &ReadCheck<'_>, found: &mut Vec<Violation>) {
         for (offset, value) in read.records {
             let committed = self.committed_value(*offset);
-            if committed != Some(value) {
+            if committed.as_ref() != Some(value) {
                 found.push(broken(
                     "I6",
                     format!("a consumer read {value:?} at {offset}; committed is {committed:?}"),
@@ -323,11 +372,19 @@ impl PartitionMemory {
         }
     }
 
-    fn committed_value(&self, offset: Offset) -> Option<&Bytes> {
-        let at = self.committed.partition_point(|batch| batch.next <= offset);
-        let batch = self.committed.get(at)?;
-        batch.values.iter().find(|(known, _)| *known == offset).map(|(_, value)| value)
+    fn committed_value(&self, offset: Offset) -> Option<Bytes> {
+        self.committed_record(offset).map(|record| record.value().1)
     }
+
+    fn committed_record(&self, offset: Offset) -> Option<&RecordEntry> {
+        record_at(&self.committed, offset)
+    }
+}
+
+/// The record at an offset.
+pub(super) fn record_at(batches: &[BatchEntry], offset: Offset) -> Option<&RecordEntry> {
+    let at = batches.partition_point(|batch| batch.next <= offset);
+    batches.get(at)?.records.iter().find(|record| record.offset == offset)
 }
 
 fn ids<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> Vec<i32> {
@@ -336,16 +393,26 @@ fn ids<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> Vec<i32> {
 
 impl ReplicaMemory {
     /// Moves `matched` on as far as the logs agree.
-    fn follow(&mut self, committed: &[BatchEntry]) {
+    fn follow(&mut self, committed: &[BatchEntry], compaction: Option<&Compaction>) {
         let mut at = committed.partition_point(|batch| batch.next <= self.matched);
         let mut own = self.batches.partition_point(|batch| batch.next <= self.matched);
-        while let (Some(wanted), Some(here)) = (committed.get(at), self.batches.get(own)) {
-            if wanted != here {
+        while let Some(wanted) = committed.get(at) {
+            let here = self.batches.get(own).filter(|batch| batch.base < wanted.next);
+            let agrees = match (here, compaction) {
+                (Some(here), None) => here == wanted,
+                (Some(here), Some(compaction)) => compaction.is_what_stays(here, wanted),
+                // A hole, and no end.
+                (None, Some(compaction)) if self.facts.log_end >= wanted.next => {
+                    wanted.records.iter().all(|record| compaction.may_lack(record))
+                }
+                (None, _) => false,
+            };
+            if !agrees {
                 return;
             }
             self.matched = wanted.next;
             at += 1;
-            own += 1;
+            own += usize::from(here.is_some());
         }
     }
 }

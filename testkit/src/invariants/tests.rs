@@ -1,5 +1,7 @@
 //! Each invariant can fail: states made by hand, right but for one rule each.
 
+mod cleaning;
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -25,7 +27,13 @@ fn batch(offset: i64, epoch: i32, value: &str) -> BatchEntry {
         crc: value.bytes().map(u32::from).sum(),
         producer: (ProducerId::NONE, ProducerEpoch::NONE),
         base_sequence: -1,
-        values: vec![(Offset(offset), Bytes::copy_from_slice(value.as_bytes()))],
+        delete_horizon: None,
+        records: vec![RecordEntry {
+            offset: Offset(offset),
+            timestamp_ms: 0,
+            key: None,
+            value: Some(Bytes::copy_from_slice(value.as_bytes())),
+        }],
     }
 }
 
@@ -50,6 +58,7 @@ fn leader(high_watermark: i64, log_end: i64) -> ReplicaFacts {
         min_isr: 1,
         epochs: vec![(LeaderEpoch(1), Offset(0))],
         sources: Vec::new(),
+        compacts: false,
         broker_epoch: BrokerEpoch(1),
     }
 }

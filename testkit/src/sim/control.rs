@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use broker::core::BrokerCore;
 use protocol::{NodeId, RequestBody, ResponseBody};
 use replication::time::Instant;
 use replication::trace::{Event, Why};
 
 use super::clients::RAW_CLIENT;
-use super::disk::CrashKind;
+use super::disk::{CrashKind, SimDisk};
 use super::network::{Address, HoldId, Kind, Payload, Plane, RpcAnswer, RpcRequest};
 use super::world::{NodeEvent, Purpose, Simulation};
 
@@ -47,6 +48,40 @@ impl Simulation {
         node.quorum_storage.crash(kind, &mut random)?;
         self.note_fault(id, |why| Event::NodeCrashed { crashed: id, loses_unsynced, why });
         Ok(())
+    }
+
+    /// Has a node's process end in the middle of the cleaner's work, when the cleaner has made `changes`
+    /// more changes to the disk: [`Simulation::crash`] as soon as it wants to make the next.
+    pub fn crash_in_cleaning(&mut self, id: NodeId, kind: CrashKind, changes: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.dies_cleaning = Some((kind, changes));
+        }
+    }
+
+    /// Takes [`Simulation::crash_in_cleaning`] back.
+    pub fn crash_no_more(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.dies_cleaning = None;
+        }
+    }
+
+    /// Lets the cleaner do a step; where a story wants it, the node dies in the middle of it.
+    pub(super) fn clean(&mut self, id: NodeId, core: &BrokerCore<SimDisk>) -> Result<Instant> {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return Ok(Instant(Duration::MAX));
+        };
+        let Some((kind, changes)) = node.dies_cleaning else {
+            return Ok(core.replicas.on_cleaner_tick());
+        };
+        node.disk.fail_after(changes);
+        let next = core.replicas.on_cleaner_tick();
+        let (left, failed) = node.disk.end_failing();
+        node.dies_cleaning = Some((kind, left));
+        if failed {
+            node.dies_cleaning = None;
+            self.crash(id, kind)?;
+        }
+        Ok(next)
     }
 
     /// Begins a clean stop: leaders move first. Done when the node does not run any more.
@@ -97,6 +132,7 @@ impl Simulation {
         let node = self.nodes.get_mut(&id).context("no such node")?;
         let process = node.running.take().with_context(|| format!("node {id} does not run"))?;
         node.frozen = false;
+        node.dies_cleaning = None;
         node.backlog.clear();
         process.connections.all_gone();
         drop(process);

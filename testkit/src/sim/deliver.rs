@@ -282,7 +282,7 @@ impl Simulation {
         loop {
             let mut busy = self.drain_controller(id)?;
             busy |= self.serve_early_requests(id);
-            busy |= self.run_core(id);
+            busy |= self.run_core(id)?;
             busy |= self.carry_out(id);
             busy |= self.poll_fetchers(id);
             busy |= self.send_calls(id);
@@ -352,19 +352,24 @@ impl Simulation {
         true
     }
 
-    fn run_core(&mut self, id: NodeId) -> bool {
+    fn run_core(&mut self, id: NodeId) -> Result<bool> {
         let now = self.now();
         let Some(process) = self.process(id) else {
-            return false;
+            return Ok(false);
         };
         if process.core_wake > now {
-            return false;
+            return Ok(false);
         }
         process.core_wake = FAR;
         let core = process.core.clone();
-        let next = core.on_tick().min(core.replicas.on_cleaner_tick());
-        process.core_wake = process.core_wake.min(next);
-        true
+        let next = core.on_tick();
+        // The invariants compare what the cleaner leaves with what it found.
+        self.observe(id)?;
+        let next = next.min(self.clean(id, &core)?);
+        if let Some(process) = self.process(id) {
+            process.core_wake = process.core_wake.min(next);
+        }
+        Ok(true)
     }
 
     fn carry_out(&mut self, id: NodeId) -> bool {

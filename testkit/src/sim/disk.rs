@@ -6,7 +6,8 @@
 //!   plus a random, perhaps torn part of what was written since, and of the changes of names a
 //!   random prefix, as a journaling file system does.
 //!
-//! Faults: a full disk, and a folder in which every access fails.
+//! Faults: a full disk, a folder in which every access fails, and a disk that takes so many changes more and
+//! then no access at all.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,6 +50,10 @@ struct DiskState {
 struct Faults {
     full: bool,
     failed: Vec<PathBuf>,
+    /// Everything fails once so many changes were made.
+    changes_left: Option<u64>,
+    /// It has come to that.
+    is_dead: bool,
 }
 
 type Tree = BTreeMap<PathBuf, Entry>;
@@ -110,10 +115,27 @@ impl DiskState {
     fn check(&self, path: &Path) -> io::Result<()> {
         self.faults.lock().check(path)
     }
+
+    fn check_change(&self, path: &Path) -> io::Result<()> {
+        self.faults.lock().check_change(path)
+    }
 }
 
 impl Faults {
+    /// Before a change of a file's bytes or name, or a sync.
+    fn check_change(&mut self, path: &Path) -> io::Result<()> {
+        match &mut self.changes_left {
+            Some(0) => self.is_dead = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.check(path)
+    }
+
     fn check(&self, path: &Path) -> io::Result<()> {
+        if self.is_dead {
+            return Err(io::Error::other(format!("no change of {} any more", path.display())));
+        }
         if self.failed.iter().any(|failed| path.starts_with(failed)) {
             return Err(io::Error::other(format!("simulated failure of {}", path.display())));
         }
@@ -156,6 +178,21 @@ impl SimDisk {
     /// Makes every access below `folder` fail, as a dead disk does.
     pub fn fail_folder(&self, folder: &Path) {
         self.state.lock().faults.lock().failed.push(folder.to_path_buf());
+    }
+
+    /// Lets this many changes of names and bytes, and syncs, succeed, and everything after them fail.
+    pub fn fail_after(&self, changes: u64) {
+        let state = self.state.lock();
+        let mut faults = state.faults.lock();
+        faults.changes_left = Some(changes);
+        faults.is_dead = false;
+    }
+
+    /// Ends that; gives how many changes were left, and whether anything failed.
+    pub fn end_failing(&self) -> (u64, bool) {
+        let state = self.state.lock();
+        let mut faults = state.faults.lock();
+        (faults.changes_left.take().unwrap_or(0), std::mem::take(&mut faults.is_dead))
     }
 
     /// Ends all faults.
@@ -204,7 +241,11 @@ impl Disk for SimDisk {
 
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<SimFile> {
         let mut state = self.state.lock();
-        state.check(path)?;
+        if mode == OpenMode::Truncate || !state.current.contains_key(path) {
+            state.check_change(path)?;
+        } else {
+            state.check(path)?;
+        }
         let existing = match state.current.get(path) {
             Some(Entry::Dir) => return Err(io::ErrorKind::IsADirectory.into()),
             Some(Entry::File(file)) => Some(file.clone()),
@@ -233,7 +274,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.check(from)?;
+        state.check_change(from)?;
         state.check(to)?;
         if !state.current.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
@@ -244,7 +285,7 @@ impl Disk for SimDisk {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.check(path)?;
+        state.check_change(path)?;
         match state.current.get(path) {
             Some(Entry::File(_)) => {
                 state.change(NameChange::Remove(path.to_path_buf()));
@@ -257,7 +298,7 @@ impl Disk for SimDisk {
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.check(path)?;
+        state.check_change(path)?;
         if !matches!(state.current.get(path), Some(Entry::Dir)) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -290,7 +331,7 @@ impl Disk for SimDisk {
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.check(dir)?;
+        state.check_change(dir)?;
         let mut missing = Vec::new();
         for ancestor in dir.ancestors() {
             match state.current.get(ancestor) {
@@ -307,7 +348,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.check(dir)?;
+        state.check_change(dir)?;
         let journal = std::mem::take(&mut state.journal);
         for change in &journal {
             change.apply(&mut state.durable);
@@ -357,6 +398,10 @@ impl SimFile {
     fn check(&self) -> io::Result<()> {
         self.handle.faults.lock().check(&self.handle.path)
     }
+
+    fn check_change(&self) -> io::Result<()> {
+        self.handle.faults.lock().check_change(&self.handle.path)
+    }
 }
 
 impl DiskFile for SimFile {
@@ -371,7 +416,7 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, parts: &[&[u8]], position: u64) -> io::Result<()> {
-        self.check()?;
+        self.check_change()?;
         let mut data = self.handle.data.lock();
         let mut position = usize::try_from(position).map_err(io::Error::other)?;
         for part in parts {
@@ -394,14 +439,14 @@ impl DiskFile for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.check()?;
+        self.check_change()?;
         let len = usize::try_from(len).map_err(io::Error::other)?;
         self.handle.data.lock().bytes.resize(len, 0);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.check()?;
+        self.check_change()?;
         let mut data = self.handle.data.lock();
         let FileData { bytes, durable, .. } = &mut *data;
         if bytes.len() >= durable.len() && bytes.starts_with(durable) {

@@ -26,7 +26,7 @@ use replication::trace::Event;
 use storage::Identity;
 
 use super::clock::SimClock;
-use super::disk::SimDisk;
+use super::disk::{CrashKind, SimDisk};
 use super::links::{Connections, Outbox, SimFetchers, SimTrace};
 use super::network::{Address, Envelope, Kind};
 use super::quorum_storage::SimQuorumStorage;
@@ -173,6 +173,8 @@ pub struct SimNode {
     pub(super) lives: u32,
     pub(super) running: Option<RunningNode>,
     pub(super) frozen: bool,
+    /// How it dies, and after how many more changes that the cleaner makes to its disk.
+    pub(super) dies_cleaning: Option<(CrashKind, u64)>,
     /// What came while it was frozen.
     pub(super) backlog: Vec<super::world::NodeEvent>,
 }
@@ -212,6 +214,7 @@ impl SimNode {
             lives: 0,
             running: None,
             frozen: false,
+            dies_cleaning: None,
             backlog: Vec::new(),
         }
     }

@@ -17,7 +17,7 @@ use replication::trace::{Event, TraceSink};
 use super::disk::SimDisk;
 use super::world::Simulation;
 use crate::invariants::{
-    BatchEntry, BrokerFacts, ClusterFacts, LogChange, PartitionFacts, ReplicaFacts,
+    BatchEntry, BrokerFacts, ClusterFacts, LogChange, PartitionFacts, RecordEntry, ReplicaFacts,
 };
 
 const MAX_RECORDS_BYTES: usize = 1 << 20;
@@ -27,6 +27,8 @@ const MAX_RECORDS_BYTES: usize = 1 << 20;
 struct Seen {
     life: u32,
     log_end: Offset,
+    /// How often the cleaner had put a segment in.
+    swaps: u64,
     facts: ReplicaFacts,
 }
 
@@ -34,8 +36,12 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     seen: BTreeMap<(NodeId, TopicIdPartition), Seen>,
+    /// The latest that each node's wall clock has shown.
+    clocks: BTreeMap<NodeId, i64>,
     /// Events before this place were read.
     events: usize,
+    /// Segments that the cleaners put in.
+    cleaned: u64,
 }
 
 impl Simulation {
@@ -49,6 +55,8 @@ impl Simulation {
         let Some(process) = &node.running else {
             return Ok(());
         };
+        let latest = self.observer.clocks.entry(id).or_insert(i64::MIN);
+        *latest = node.clock.read().wall_clock_ms.max(*latest);
         let life = process.life;
         let broker_epoch = process.core.lifecycle.epoch();
         let fetchers = process.fetchers.clone();
@@ -96,8 +104,11 @@ impl Simulation {
         let key = (id, partition.id().clone());
         let seen = self.observer.seen.get(&key);
         let reopened = seen.is_none_or(|seen| seen.life != life);
+        let swaps = replica.log.swaps();
+        let cleaned = !reopened && seen.is_some_and(|seen| seen.swaps != swaps);
+        let put_in = seen.filter(|_| cleaned).map_or(0, |seen| swaps - seen.swaps);
         let mut known_end = match seen {
-            Some(seen) if !reopened => seen.log_end,
+            Some(seen) if !reopened && !cleaned => seen.log_end,
             _ => facts.log_start,
         };
         let cut_to = cut_to.filter(|_| !reopened);
@@ -105,6 +116,7 @@ impl Simulation {
             known_end = cut.resumes_at().min(known_end).max(facts.log_start);
         }
         if cut_to.is_none()
+            && !cleaned
             && known_end == facts.log_end
             && seen.is_some_and(|seen| !reopened && seen.facts == facts)
         {
@@ -119,11 +131,23 @@ impl Simulation {
         let appended = read_batches(&replica, known_end)
             .with_context(|| format!("node {id}: {}", partition.id().topic_partition))?;
         drop(replica);
-        let change = LogChange { reopened, cut_to: cut_to.map(Cut::keeps_below), appended };
-        let seen = Seen { life, log_end: facts.log_end, facts: facts.clone() };
+        self.observer.cleaned += put_in;
+        let change = LogChange {
+            reopened,
+            cut_to: cut_to.map(Cut::keeps_below),
+            cleaned,
+            appended,
+            wall_clock_ms: self.observer.clocks.get(&id).copied().unwrap_or(i64::MAX),
+        };
+        let seen = Seen { life, log_end: facts.log_end, swaps, facts: facts.clone() };
         self.observer.seen.insert(key, seen);
         self.checker.on_replica(id, partition.id(), facts, change);
         Ok(())
+    }
+
+    /// How many segments the cleaners of all nodes have put in the place of others.
+    pub fn cleaned(&self) -> u64 {
+        self.observer.cleaned
     }
 
     /// A node's replicas are gone with its process.
@@ -254,6 +278,7 @@ pub(super) fn facts_of(replica: &Replica<SimDisk>) -> ReplicaFacts {
             .map(|entry| (entry.epoch, entry.start_offset))
             .collect(),
         sources: Vec::new(),
+        compacts: replica.log.config().compact,
         broker_epoch: protocol::BrokerEpoch::NONE,
     }
 }
@@ -273,13 +298,16 @@ fn read_batches(replica: &Replica<SimDisk>, from: Offset) -> Result<Vec<BatchEnt
             let view = batch.view();
             view.check_crc()?;
             let header = view.header();
-            let mut values = Vec::new();
+            let mut records = Vec::new();
             for record in view.records(&mut buffer, MAX_RECORDS_BYTES)? {
                 let record = record?;
-                values.push((
-                    record.offset,
-                    Bytes::copy_from_slice(record.value.unwrap_or_default()),
-                ));
+                let key = record.key.filter(|_| !view.is_control());
+                records.push(RecordEntry {
+                    offset: record.offset,
+                    timestamp_ms: record.timestamp,
+                    key: key.map(Bytes::copy_from_slice),
+                    value: record.value.map(Bytes::copy_from_slice),
+                });
             }
             next = header.next_offset();
             found.push(BatchEntry {
@@ -289,7 +317,8 @@ fn read_batches(replica: &Replica<SimDisk>, from: Offset) -> Result<Vec<BatchEnt
                 crc: header.crc(),
                 producer: (header.producer_id(), header.producer_epoch()),
                 base_sequence: header.base_sequence(),
-                values,
+                delete_horizon: view.delete_horizon(),
+                records,
             });
         }
     }

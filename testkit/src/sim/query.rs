@@ -16,7 +16,7 @@ use protocol::messages::create_topics_request::{
 use protocol::{LeaderEpoch, NodeId, Offset, ResponseBody, TopicIdPartition, TopicPartition};
 
 use super::world::Simulation;
-use crate::invariants::{BatchEntry, ReplicaFacts};
+use crate::invariants::{BatchEntry, RecordEntry, ReplicaFacts};
 
 /// How long waits take before they fail, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,7 +119,8 @@ impl Simulation {
 
     /// The values of a running node's replica with their offsets.
     pub fn values(&self, node: NodeId, topic: &str, index: i32) -> Vec<(Offset, Bytes)> {
-        self.batches(node, topic, index).into_iter().flat_map(|batch| batch.values).collect()
+        let batches = self.batches(node, topic, index);
+        batches.iter().flat_map(|batch| &batch.records).map(RecordEntry::value).collect()
     }
 
     /// A replica's log by epochs, as in `e1[0,2) e2[2,5)`.

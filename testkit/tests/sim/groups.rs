@@ -14,15 +14,20 @@ const GROUP_TOPIC: &str = "__consumer_offsets";
 const PARTITIONS: i32 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn cluster(seed: u64) -> Result<Simulation> {
-    let mut simulation = Simulation::new(SimConfig::new(seed).set("min.insync.replicas", 2))?;
+fn small(seed: u64) -> Result<Simulation> {
+    cluster(SimConfig::new(seed).set("min.insync.replicas", 2))
+}
+
+/// A live cluster with the topic that the group divides.
+pub fn cluster(config: SimConfig) -> Result<Simulation> {
+    let mut simulation = Simulation::new(config)?;
     simulation.wait_until_all_live()?;
     let replicas: [&[i32]; PARTITIONS as usize] = [&[1, 2, 3], &[2, 3, 1], &[3, 1, 2], &[1, 3, 2]];
     simulation.create_topic(TOPIC, &replicas, &[])?;
     Ok(simulation)
 }
 
-fn add_members(simulation: &mut Simulation, count: usize) -> Vec<u32> {
+pub fn add_members(simulation: &mut Simulation, count: usize) -> Vec<u32> {
     let settings = MemberSettings {
         group: GROUP.into(),
         topic: TOPIC.into(),
@@ -34,15 +39,15 @@ fn add_members(simulation: &mut Simulation, count: usize) -> Vec<u32> {
     (0..count).map(|_| simulation.add_member(settings.clone())).collect()
 }
 
-fn wait_until_divided(simulation: &mut Simulation) -> Result<()> {
+pub fn wait_until_divided(simulation: &mut Simulation) -> Result<()> {
     simulation.run_until("all partitions divided", PATIENCE, Simulation::groups_are_settled)
 }
 
-fn commits(simulation: &Simulation, members: &[u32]) -> u64 {
+pub fn commits(simulation: &Simulation, members: &[u32]) -> u64 {
     members.iter().filter_map(|member| simulation.member(*member)).map(|m| m.commits()).sum()
 }
 
-fn wait_for_commits(simulation: &mut Simulation, members: &[u32], more: u64) -> Result<()> {
+pub fn wait_for_commits(simulation: &mut Simulation, members: &[u32], more: u64) -> Result<()> {
     let wanted = commits(simulation, members) + more;
     let members = members.to_vec();
     simulation.run_until("more commits", PATIENCE, move |simulation| {
@@ -55,7 +60,7 @@ fn wait_until_replicated(simulation: &mut Simulation) -> Result<()> {
 }
 
 /// The node that leads the group's partition.
-fn coordinator(simulation: &Simulation) -> Result<NodeId> {
+pub fn coordinator(simulation: &Simulation) -> Result<NodeId> {
     (0..50)
         .filter_map(|index| {
             let leader = simulation.leads(GROUP_TOPIC, index)?;
@@ -66,9 +71,17 @@ fn coordinator(simulation: &Simulation) -> Result<NodeId> {
         .context("nobody coordinates the group")
 }
 
+/// The records that are left in the coordinator's partition of the topic.
+pub fn records_left(simulation: &Simulation) -> Result<usize> {
+    let leader = coordinator(simulation)?;
+    let core = &simulation.node(leader).running().context("it runs")?.core;
+    let index = core.groups.partition_of(GROUP).context("a partition")?;
+    Ok(simulation.values(leader, GROUP_TOPIC, index).len())
+}
+
 #[test]
 fn members_divide_the_partitions_and_commit() -> Result<()> {
-    let mut simulation = cluster(1)?;
+    let mut simulation = small(1)?;
     let members = add_members(&mut simulation, 3);
     wait_until_divided(&mut simulation)?;
     wait_for_commits(&mut simulation, &members, 40)?;
@@ -78,7 +91,7 @@ fn members_divide_the_partitions_and_commit() -> Result<()> {
 #[test]
 fn the_coordinator_dies_among_commits_and_so_does_the_next_one() -> Result<()> {
     for seed in 0..20 {
-        let mut simulation = cluster(seed)?;
+        let mut simulation = small(seed)?;
         let members = add_members(&mut simulation, 3);
         wait_for_commits(&mut simulation, &members, 20)?;
         for _ in 0..2 {
@@ -98,7 +111,7 @@ fn the_coordinator_dies_among_commits_and_so_does_the_next_one() -> Result<()> {
 #[test]
 fn the_next_coordinator_dies_while_it_loads() -> Result<()> {
     for seed in 0..20 {
-        let mut simulation = cluster(seed)?;
+        let mut simulation = small(seed)?;
         let members = add_members(&mut simulation, 3);
         wait_for_commits(&mut simulation, &members, 60)?;
         let first = coordinator(&simulation)?;
@@ -122,7 +135,7 @@ fn the_next_coordinator_dies_while_it_loads() -> Result<()> {
 #[test]
 fn the_coordinator_dies_in_the_middle_of_a_rebalance() -> Result<()> {
     for seed in 0..20 {
-        let mut simulation = cluster(seed)?;
+        let mut simulation = small(seed)?;
         let mut members = add_members(&mut simulation, 2);
         wait_until_divided(&mut simulation)?;
         members.extend(add_members(&mut simulation, 1));
@@ -146,7 +159,7 @@ fn the_coordinator_dies_in_the_middle_of_a_rebalance() -> Result<()> {
 fn a_coordinator_that_is_cut_off_from_its_followers_acknowledges_nothing_that_is_lost() -> Result<()>
 {
     for seed in 0..20 {
-        let mut simulation = cluster(seed)?;
+        let mut simulation = small(seed)?;
         let members = add_members(&mut simulation, 3);
         wait_for_commits(&mut simulation, &members, 20)?;
         let victim = coordinator(&simulation)?;

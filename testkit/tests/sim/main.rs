@@ -1,6 +1,7 @@
 //! The simulated host under test: whole clusters on one thread, every rule in them, random runs.
 
 mod basics;
+mod cleaning;
 mod clocks;
 mod controllers;
 mod groups;

@@ -17,18 +17,19 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
 
 fn run_all(usual: Range<u64>, plan: &RunPlan) {
     let mut failed = Vec::new();
-    let (mut steps, mut records, mut runs) = (0, 0, 0);
+    let (mut steps, mut records, mut cleaned, mut runs) = (0, 0, 0, 0);
     for seed in seeds(usual) {
         runs += 1;
         match Simulation::random(seed, plan.clone()) {
             Ok(report) => {
                 steps += report.steps;
                 records += report.records;
+                cleaned += report.cleaned;
             }
             Err(error) => failed.push(format!("{error:?}")),
         }
     }
-    println!("{runs} runs, {steps} steps, {records} records");
+    println!("{runs} runs, {steps} steps, {records} records, {cleaned} cleaned segments");
     assert!(failed.is_empty(), "{} of {runs} runs failed; the first:\n{}", failed.len(), failed[0]);
 }
 
@@ -56,5 +57,11 @@ fn random_runs_over_several_partitions_break_no_invariant() {
 #[test]
 fn random_runs_with_a_consumer_group_take_no_committed_offset_back() {
     let plan = RunPlan { partitions: 3, members: 3, ..RunPlan::default() };
+    run_all(0..100, &plan);
+}
+
+#[test]
+fn random_runs_with_eager_cleaners_lose_no_last_record_of_a_key() {
+    let plan = RunPlan { cleaning: true, members: 2, ..RunPlan::default() };
     run_all(0..100, &plan);
 }

@@ -14,6 +14,7 @@ use replication::time::Now;
 
 use super::{Effect, LeaderView, PATIENCE};
 use crate::invariants::{SendOutcome, SendRecord};
+use crate::sim::random::SimRandom;
 
 const PRODUCE_VERSION: i16 = 12;
 const INIT_VERSION: i16 = 4;
@@ -33,6 +34,10 @@ pub struct ProducerSettings {
     pub retries: u32,
     /// Records in a batch.
     pub records: usize,
+    /// How many keys its records have, as compacted topics want it; 0 for none.
+    pub keys: u64,
+    /// With keys: one record of so many is a tombstone; 0 for none.
+    pub tombstone_one_in: u64,
     /// The pause between batches.
     pub interval: Duration,
     /// How many batches it writes; 0 for as many as there is time for.
@@ -49,6 +54,8 @@ impl Default for ProducerSettings {
             may_begin_anew: false,
             retries: 0,
             records: 1,
+            keys: 0,
+            tombstone_one_in: 0,
             interval: Duration::from_millis(40),
             batches: 0,
             timeout: Duration::from_millis(800),
@@ -58,6 +65,8 @@ impl Default for ProducerSettings {
 
 #[derive(Clone, Debug)]
 struct Batch {
+    keys: Vec<Option<Bytes>>,
+    /// Empty for a tombstone.
     values: Vec<Bytes>,
     attempts: u32,
     /// Some attempt may have been written.
@@ -137,12 +146,25 @@ impl SimProducer {
             }
             let number = self.sent;
             self.sent += 1;
-            let values = (0..self.settings.records)
-                .map(|at| Bytes::from(format!("p{}-{number}-{at}", self.id)))
-                .collect();
-            self.batch = Some(Batch { values, attempts: 0, perhaps_written: false });
+            let (keys, values) =
+                (0..self.settings.records).map(|at| self.record(number, at)).unzip();
+            self.batch = Some(Batch { keys, values, attempts: 0, perhaps_written: false });
         }
         self.advance(now)
+    }
+
+    /// The key and value of a record. Every value is unique; keys come again in no order.
+    fn record(&self, batch: u64, at: usize) -> (Option<Bytes>, Bytes) {
+        let value = Bytes::from(format!("p{}-{batch}-{at}", self.id));
+        if self.settings.keys == 0 {
+            return (None, value);
+        }
+        let place = u64::from(self.id) << 48 | batch << 8 | at as u64;
+        let chance = SimRandom::new(place).below(1 << 32);
+        let key = Bytes::from(format!("k{}", chance % self.settings.keys));
+        let every = self.settings.tombstone_one_in;
+        let is_tombstone = every > 0 && (chance / self.settings.keys).is_multiple_of(every);
+        (Some(key), if is_tombstone { Bytes::new() } else { value })
     }
 
     fn advance(&mut self, now: Now) -> Vec<Effect> {
@@ -175,9 +197,10 @@ impl SimProducer {
         if let Some((id, epoch)) = self.producer_id {
             builder = builder.producer(ProducerStamp { id, epoch, base_sequence: self.sequence });
         }
-        for value in &batch.values {
+        for (key, value) in batch.keys.iter().zip(&batch.values) {
+            let value = Some(&**value).filter(|value| !value.is_empty());
             builder
-                .append(now.wall_clock_ms, None, Some(value), [])
+                .append(now.wall_clock_ms, key.as_deref(), value, [])
                 .unwrap_or_else(|error| panic!("a small record fits a batch: {error}"));
         }
         let records =
