@@ -18,12 +18,13 @@
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
 //! | G1 | a partition has one owner in a generation of a group | `groups.rs` |
-//! | G2 | a member's generation does not go back, once it had an assignment | `groups.rs` |
+//! | G2 | a member's epoch does not go back, nor its generation, once it had an assignment | `groups.rs` |
+//! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
+//! | G4 | nobody reads a partition that another one may still read | `groups.rs` |
 //! | K1 | cleaning takes what a later committed record of the key replaces, or a tombstone whose time is up | `compaction.rs` |
 //! | K2 | cleaning changes nothing from the high watermark on | `compaction.rs` |
 //! | K3 | what cleaning leaves is what was there, at its offset | `compaction.rs` |
 //! | K4 | the last committed record of every key is on the whole ISR | `compaction.rs` |
-//! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
 //!
 //! A log that is compacted still has the committed log in the sense of I1, I2, I3 and I5 when it lacks only
 //! what K1 lets go; replicas may differ in how much of that they have cleaned already.
@@ -226,7 +227,7 @@ impl Checker {
         self.add(&partition.topic_partition.to_string(), found);
     }
 
-    /// Takes what a member of a group learned or did (G1 to G3).
+    /// Takes what a member of a group learned or did (G1 to G4).
     pub fn on_group(&mut self, group: &str, event: GroupEvent) {
         let mut found = Vec::new();
         self.groups.entry(group.to_owned()).or_default().on_event(event, &mut found);

@@ -4,6 +4,8 @@
 mod consumer;
 mod member;
 mod producer;
+mod requests;
+mod subscriber;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +14,12 @@ use bytes::Bytes;
 use protocol::messages::metadata_request::MetadataRequestTopic;
 use protocol::messages::{MetadataRequest, MetadataResponse};
 use protocol::{LeaderEpoch, NodeId, Offset, RequestBody, ResponseBody, TopicIdPartition};
-use replication::time::Now;
+use replication::time::{Instant, Now};
 
 pub use consumer::{ConsumerSettings, SimConsumer};
-pub use member::{MemberSettings, SimMember};
+pub use member::{Language, MemberSettings, SimMember};
 pub use producer::{ProducerSettings, SimProducer};
+pub use subscriber::{SimSubscriber, SubscriberSettings};
 
 use super::network::{Address, RpcAnswer, RpcRequest};
 use super::world::{Purpose, Simulation, WorldEvent};
@@ -51,6 +54,33 @@ pub(super) enum Effect {
     OutOfRange(Offset),
     /// What a member of a group learned or did.
     Group(GroupEvent),
+    /// What a member reads just now. It may go on for the lease, from when it asked, if the group's
+    /// coordinator has answered.
+    Holds { partitions: Vec<i32>, answered_by: Option<NodeId>, asked_at: Instant, lease: Duration },
+}
+
+/// What a member has of its group's work: generation or epoch, and partitions, once it is settled; and how
+/// many partitions there are.
+pub(super) struct Share {
+    assignment: Option<(i32, Vec<i32>)>,
+    partitions: i32,
+}
+
+impl Share {
+    /// Whether these, a whole group, have all partitions among them in one generation.
+    fn divide_everything(shares: &[Share]) -> bool {
+        let assigned: Option<Vec<_>> =
+            shares.iter().map(|share| share.assignment.as_ref()).collect();
+        let Some(assigned) = assigned else {
+            return false;
+        };
+        let own = assigned.iter().flat_map(|(_, partitions)| partitions);
+        let mut partitions: Vec<i32> = own.copied().collect();
+        partitions.sort_unstable();
+        let all = shares.first().map_or(0, |share| share.partitions);
+        assigned.windows(2).all(|pair| pair[0].0 == pair[1].0)
+            && partitions == (0..all).collect::<Vec<_>>()
+    }
 }
 
 /// A client of the simulation.
@@ -60,8 +90,10 @@ pub enum Client {
     Producer(SimProducer),
     /// Reads.
     Consumer(SimConsumer),
-    /// Belongs to a group.
+    /// Belongs to a group of the classic protocol.
     Member(SimMember),
+    /// Belongs to a group of the new protocol.
+    Subscriber(SimSubscriber),
 }
 
 impl Client {
@@ -70,7 +102,7 @@ impl Client {
         match self {
             Client::Producer(producer) => Some(producer.partition()),
             Client::Consumer(consumer) => Some(consumer.partition()),
-            Client::Member(_) => None,
+            Client::Member(_) | Client::Subscriber(_) => None,
         }
     }
 
@@ -80,8 +112,30 @@ impl Client {
             Client::Consumer(consumer) => consumer.on_wake(),
             Client::Member(member) => {
                 let group = member.group().to_owned();
-                member.on_wake(&|partition| checker.committed(&group, partition))
+                member.on_wake(&|partition| checker.committed(&group, partition), now.monotonic)
             }
+            Client::Subscriber(member) => {
+                let group = member.group().to_owned();
+                member.on_wake(&|partition| checker.committed(&group, partition), now.monotonic)
+            }
+        }
+    }
+
+    /// The group it belongs to.
+    fn group(&self) -> Option<&str> {
+        match self {
+            Client::Member(member) => Some(member.group()),
+            Client::Subscriber(member) => Some(member.group()),
+            Client::Producer(_) | Client::Consumer(_) => None,
+        }
+    }
+
+    /// What it has of its group's work, unless it has left it.
+    fn share(&self) -> Option<Share> {
+        match self {
+            Client::Member(member) if !member.has_left() => Some(member.share()),
+            Client::Subscriber(member) if !member.has_left() => Some(member.share()),
+            _ => None,
         }
     }
 
@@ -90,6 +144,7 @@ impl Client {
             Client::Producer(producer) => producer.on_answer(answer, now),
             Client::Consumer(consumer) => consumer.on_answer(answer),
             Client::Member(member) => member.on_answer(answer),
+            Client::Subscriber(member) => member.on_answer(answer),
         }
     }
 }
@@ -185,6 +240,57 @@ impl Simulation {
         id
     }
 
+    /// Adds a member of the new protocol, which joins at once; gives its number.
+    ///
+    /// # Panics
+    /// When there is no such topic.
+    pub fn add_subscriber(&mut self, settings: SubscriberSettings) -> u32 {
+        let id = self.clients.len() as u32 + 1;
+        let topic_id = self
+            .cluster
+            .topic_id(&settings.topic)
+            .unwrap_or_else(|| panic!("no topic {}", settings.topic));
+        let member = SimSubscriber::new(id, &self.node_ids, topic_id, settings);
+        self.clients.insert(id, Client::Subscriber(member));
+        self.schedule(self.now(), WorldEvent::ClientTimer { client: id });
+        id
+    }
+
+    /// Has a member leave its group; one of the new protocol that is static perhaps for a while only.
+    pub fn leave_group(&mut self, id: u32, for_a_while: bool) {
+        match self.clients.get_mut(&id) {
+            Some(Client::Member(member)) => member.leave(),
+            Some(Client::Subscriber(member)) => member.leave(for_a_while),
+            _ => {}
+        }
+    }
+
+    /// Has a member of a group say nothing more, as a process that hangs.
+    pub fn hang(&mut self, id: u32) {
+        match self.clients.get_mut(&id) {
+            Some(Client::Member(member)) => member.hang(),
+            Some(Client::Subscriber(member)) => member.hang(),
+            _ => {}
+        }
+    }
+
+    /// Whether a member has left its group, or hangs.
+    pub fn has_left_group(&self, id: u32) -> bool {
+        match self.clients.get(&id) {
+            Some(Client::Member(member)) => member.has_left(),
+            Some(Client::Subscriber(member)) => member.has_left(),
+            _ => false,
+        }
+    }
+
+    /// A member of the new protocol.
+    pub fn subscriber(&self, id: u32) -> Option<&SimSubscriber> {
+        match self.clients.get(&id) {
+            Some(Client::Subscriber(member)) => Some(member),
+            _ => None,
+        }
+    }
+
     /// A member of a group.
     pub fn member(&self, id: u32) -> Option<&SimMember> {
         match self.clients.get(&id) {
@@ -215,6 +321,7 @@ impl Simulation {
             match client {
                 Client::Producer(producer) => producer.quiesce(),
                 Client::Member(member) => member.quiesce(),
+                Client::Subscriber(member) => member.quiesce(),
                 Client::Consumer(_) => {}
             }
         }
@@ -223,20 +330,20 @@ impl Simulation {
     /// Whether every member of every group has an assignment of its newest generation, and the
     /// partitions are divided among them.
     pub fn groups_are_settled(&self) -> bool {
-        let mut groups: BTreeMap<&str, Vec<&SimMember>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, Vec<Share>> = BTreeMap::new();
         for client in self.clients.values() {
-            if let Client::Member(member) = client {
-                groups.entry(member.group()).or_default().push(member);
+            if let (Some(group), Some(share)) = (client.group(), client.share()) {
+                groups.entry(group).or_default().push(share);
             }
         }
-        groups.values().all(|members| SimMember::divide_everything(members))
+        groups.values().all(|shares| Share::divide_everything(shares))
     }
 
     /// Whether every producer knows how all its writes ended.
     pub fn producers_are_done(&self) -> bool {
         self.clients.values().all(|client| match client {
             Client::Producer(producer) => producer.is_done(),
-            Client::Consumer(_) | Client::Member(_) => true,
+            Client::Consumer(_) | Client::Member(_) | Client::Subscriber(_) => true,
         })
     }
 
@@ -277,9 +384,20 @@ impl Simulation {
                     self.schedule(self.now() + duration, WorldEvent::ClientTimer { client: id });
                 }
                 Effect::Group(event) => {
-                    if let Some(Client::Member(member)) = self.clients.get(&id) {
-                        self.checker.on_group(member.group(), event);
+                    if let Some(group) = self.clients.get(&id).and_then(Client::group) {
+                        self.checker.on_group(group, event);
                     }
+                }
+                Effect::Holds { partitions, answered_by, asked_at, lease } => {
+                    let Some(group) = self.clients.get(&id).and_then(Client::group) else {
+                        continue;
+                    };
+                    // One that is deposed and does not know it keeps nobody's session.
+                    let is_true = answered_by.is_some() && answered_by == self.coordinates(group);
+                    let until = is_true.then(|| asked_at + lease);
+                    let (owner, now) = (id, self.now());
+                    let event = GroupEvent::Holds { owner, partitions, now, until };
+                    self.checker.on_group(group, event);
                 }
                 seen => self.follow_log_client(id, seen),
             }
@@ -293,7 +411,7 @@ impl Simulation {
             return;
         };
         match seen {
-            Effect::Send { .. } | Effect::Sleep(_) | Effect::Group(_) => {}
+            Effect::Send { .. } | Effect::Sleep(_) | Effect::Group(_) | Effect::Holds { .. } => {}
             Effect::Sent(send) => {
                 if let crate::invariants::SendOutcome::Acked(base) = send.outcome
                     && send.acks == -1

@@ -30,7 +30,8 @@ mod run;
 mod world;
 
 pub use clients::{
-    ConsumerSettings, MemberSettings, ProducerSettings, SimConsumer, SimMember, SimProducer,
+    ConsumerSettings, Language, MemberSettings, ProducerSettings, SimConsumer, SimMember,
+    SimProducer, SimSubscriber, SubscriberSettings,
 };
 pub use clock::{SimClock, VirtualTime};
 pub use links::{SimTrace, TraceEntry};

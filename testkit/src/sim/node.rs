@@ -366,6 +366,11 @@ fn group_config() -> GroupConfig {
     let shard = ShardConfig {
         initial_rebalance_delay: Duration::from_millis(300),
         min_session_timeout: Duration::from_millis(500),
+        consumer_session_timeout: Duration::from_millis(1500),
+        consumer_min_session_timeout: Duration::from_millis(500),
+        consumer_heartbeat_interval: Duration::from_millis(300),
+        consumer_min_heartbeat_interval: Duration::from_millis(100),
+        consumer_assignment_interval: Duration::from_millis(200),
         ..ShardConfig::default()
     };
     GroupConfig { shard, ..GroupConfig::default() }

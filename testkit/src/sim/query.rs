@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use broker::core::internal_topics::GROUP_TOPIC;
 use broker::core::lifecycle::LifecycleState;
 use bytes::Bytes;
 use controller::PartitionImage;
@@ -97,6 +98,14 @@ impl Simulation {
         let image = self.partition_image(topic, index)?;
         let facts = self.replica(image.leader, topic, index)?;
         (facts.is_leader && facts.leader_epoch == image.leader_epoch).then_some(image.leader)
+    }
+
+    /// The node that the controllers have as the leader of a group's partition.
+    pub fn coordinates(&self, group: &str) -> Option<NodeId> {
+        let topic = self.cluster.topic_by_name(GROUP_TOPIC)?;
+        let count = i32::try_from(topic.partitions.len()).ok()?;
+        let index = broker::core::internal_topics::partition_of(group, count)?;
+        self.partition_image(GROUP_TOPIC, index).map(|image| image.leader)
     }
 
     /// A running node's replica as it is.
@@ -270,6 +279,9 @@ impl Simulation {
             .collect();
         let _ = write!(text, "producers done: {clients:?}");
         for member in self.clients.keys().filter_map(|id| self.member(*id)) {
+            let _ = write!(text, "; {member}");
+        }
+        for member in self.clients.keys().filter_map(|id| self.subscriber(*id)) {
             let _ = write!(text, "; {member}");
         }
         text

@@ -2,13 +2,15 @@
 //! and lost; then everything is healed, and the cluster has to come back to health with nothing lost
 //! (L1, I15).
 
+mod churn;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use protocol::{ApiKey, NodeId, Offset};
 
-use super::clients::{ConsumerSettings, MemberSettings, ProducerSettings};
+use super::clients::{ConsumerSettings, ProducerSettings};
 use super::disk::CrashKind;
 use super::network::{HoldId, Kind, Plane};
 use super::random::SimRandom;
@@ -67,8 +69,10 @@ pub struct RunPlan {
     pub min_isr: i32,
     /// Whether unclean elections are allowed.
     pub unclean: bool,
-    /// Members of a consumer group beside the other clients.
+    /// Members of a classic consumer group beside the other clients.
     pub members: usize,
+    /// Members of the new protocol in the same group; members of both kinds then come and go.
+    pub subscribers: usize,
     /// Whether the topic, and the groups', are compacted, with small segments and an eager cleaner.
     pub cleaning: bool,
 }
@@ -84,6 +88,7 @@ impl Default for RunPlan {
             min_isr: 0,
             unclean: false,
             members: 0,
+            subscribers: 0,
             cleaning: false,
         }
     }
@@ -111,6 +116,8 @@ struct Run {
     plan: RunPlan,
     held: Vec<HoldId>,
     done: Vec<String>,
+    /// The members of the group that have not left it.
+    group: Vec<u32>,
     /// A machine died and may still be in an ISR: nothing else may break.
     recovering: Option<NodeId>,
 }
@@ -141,6 +148,7 @@ impl Simulation {
             plan,
             held: Vec::new(),
             done: Vec::new(),
+            group: Vec::new(),
             recovering: None,
         };
         match run.play() {
@@ -181,6 +189,9 @@ impl Run {
             let pause = self.plan.pause.as_micros() as u64;
             let pause = Duration::from_micros(self.random.between(pause / 10, pause * 2));
             self.simulation.run_for(pause)?;
+            if self.plan.subscribers > 0 && self.random.one_in(3) {
+                self.change_group()?;
+            }
             self.fault()?;
         }
         self.heal()?;
@@ -209,16 +220,7 @@ impl Run {
             self.simulation.add_producer(partition.clone(), one);
             self.simulation.add_consumer(partition, ConsumerSettings::default());
         }
-        for _ in 0..self.plan.members {
-            self.simulation.add_member(MemberSettings {
-                group: "g".into(),
-                topic: TOPIC.into(),
-                partitions,
-                session_timeout: Duration::from_millis(1500),
-                rebalance_timeout: Duration::from_millis(2000),
-                interval: Duration::from_millis(100),
-            });
-        }
+        self.add_group(partitions);
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use protocol::NodeId;
 use testkit::sim::disk::CrashKind;
-use testkit::sim::{MemberSettings, SimConfig, Simulation};
+use testkit::sim::{Language, MemberSettings, SimConfig, Simulation};
 
-const GROUP: &str = "readers";
+pub const GROUP: &str = "readers";
 const TOPIC: &str = "t";
 const GROUP_TOPIC: &str = "__consumer_offsets";
-const PARTITIONS: i32 = 4;
+pub const PARTITIONS: i32 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn small(seed: u64) -> Result<Simulation> {
@@ -35,6 +35,7 @@ pub fn add_members(simulation: &mut Simulation, count: usize) -> Vec<u32> {
         session_timeout: Duration::from_millis(1500),
         rebalance_timeout: Duration::from_millis(2000),
         interval: Duration::from_millis(100),
+        language: Language::Opaque,
     };
     (0..count).map(|_| simulation.add_member(settings.clone())).collect()
 }

@@ -7,6 +7,7 @@ mod controllers;
 mod groups;
 mod log_dirs;
 mod seeds;
+mod subscribers;
 mod support;
 mod table;
 mod truncation;

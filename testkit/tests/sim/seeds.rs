@@ -61,7 +61,19 @@ fn random_runs_with_a_consumer_group_take_no_committed_offset_back() {
 }
 
 #[test]
+fn random_runs_with_members_of_both_protocols_that_come_and_go() {
+    let plan = RunPlan { partitions: 3, members: 1, subscribers: 2, ..RunPlan::default() };
+    run_all(0..25, &plan);
+}
+
+#[test]
+fn random_runs_with_members_of_the_new_protocol_and_eager_cleaners() {
+    let plan = RunPlan { subscribers: 3, cleaning: true, ..RunPlan::default() };
+    run_all(0..15, &plan);
+}
+
+#[test]
 fn random_runs_with_eager_cleaners_lose_no_last_record_of_a_key() {
     let plan = RunPlan { cleaning: true, members: 2, ..RunPlan::default() };
-    run_all(0..100, &plan);
+    run_all(0..40, &plan);
 }

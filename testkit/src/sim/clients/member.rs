@@ -10,30 +10,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::messages::join_group_request::JoinGroupRequestProtocol;
-use protocol::messages::offset_commit_request::{
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
-use protocol::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
+use protocol::messages::leave_group_request::MemberIdentity;
 use protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use protocol::messages::{
-    FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, JoinGroupRequest,
-    JoinGroupResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest,
+    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, OffsetCommitResponse,
     OffsetFetchResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use protocol::{ErrorCode, NodeId, RequestBody, ResponseBody};
+use replication::time::Instant;
 
-use super::{Effect, PATIENCE};
+use super::requests::{self, Asker};
+use super::{Effect, PATIENCE, Share};
 use crate::invariants::GroupEvent;
 
-const FIND_VERSION: i16 = 4;
 const JOIN_VERSION: i16 = 9;
 const SYNC_VERSION: i16 = 5;
 const HEARTBEAT_VERSION: i16 = 4;
-const COMMIT_VERSION: i16 = 9;
-const FETCH_VERSION: i16 = 9;
+const LEAVE_VERSION: i16 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
-const PROTOCOL_TYPE: &str = "sim";
-const PROTOCOL: &str = "in-turn";
 
 /// How a member behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +44,28 @@ pub struct MemberSettings {
     pub rebalance_timeout: Duration,
     /// The pause between two requests.
     pub interval: Duration,
+    /// What it speaks inside the classic protocol.
+    pub language: Language,
+}
+
+/// What the members of a classic group tell each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Language {
+    /// Bytes of their own, which the coordinator cannot read.
+    #[default]
+    Opaque,
+    /// Those of consumers (eager, `range`): such a group can be converted to the new protocol.
+    Consumer,
+}
+
+impl Language {
+    /// Protocol type and protocol.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Language::Opaque => ("sim", "in-turn"),
+            Language::Consumer => ("consumer", "range"),
+        }
+    }
 }
 
 /// What it waits for.
@@ -60,6 +76,7 @@ enum Waiting {
     Join,
     Sync,
     Heartbeat,
+    Leave,
     Commit(BTreeMap<i32, i64>),
     /// With what had been acknowledged when it asked.
     Fetch(BTreeMap<i32, i64>),
@@ -82,7 +99,10 @@ pub struct SimMember {
     turns: u64,
     commits: u64,
     quiesced: bool,
+    leaving: bool,
     last_error: ErrorCode,
+    /// When it asked what it waits for.
+    asked_at: Instant,
 }
 
 impl fmt::Display for SimMember {
@@ -117,7 +137,9 @@ impl SimMember {
             turns: 0,
             commits: 0,
             quiesced: false,
+            leaving: false,
             last_error: ErrorCode::None,
+            asked_at: Instant::ZERO,
         }
     }
 
@@ -126,23 +148,30 @@ impl SimMember {
         self.is_stable.then(|| (self.generation, self.owned.keys().copied().collect()))
     }
 
-    /// Whether these, a whole group, have all partitions among them in one generation.
-    pub(super) fn divide_everything(members: &[&SimMember]) -> bool {
-        let assigned: Option<Vec<_>> = members.iter().map(|member| member.assignment()).collect();
-        let Some(assigned) = assigned else {
-            return false;
-        };
-        let mut partitions: Vec<i32> =
-            assigned.iter().flat_map(|(_, partitions)| partitions.clone()).collect();
-        partitions.sort_unstable();
-        let all = members.first().map_or(0, |member| member.settings.partitions);
-        assigned.windows(2).all(|pair| pair[0].0 == pair[1].0)
-            && partitions == (0..all).collect::<Vec<_>>()
+    /// What it has of the group's work.
+    pub(super) fn share(&self) -> Share {
+        Share { assignment: self.assignment(), partitions: self.settings.partitions }
+    }
+
+    /// Leaves the group with its next request, and is quiet then.
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Whether it has left, or hangs for good.
+    pub(super) fn has_left(&self) -> bool {
+        self.leaving && self.quiesced
     }
 
     /// How many commits of it were acknowledged.
     pub fn commits(&self) -> u64 {
         self.commits
+    }
+
+    /// Says nothing more, and counts for nothing more.
+    pub(super) fn hang(&mut self) {
+        self.quiesced = true;
+        self.leaving = true;
     }
 
     /// Says nothing more, as a client that hangs.
@@ -156,9 +185,17 @@ impl SimMember {
     }
 
     /// `acknowledged` tells the newest acknowledged offset of a partition.
-    pub(super) fn on_wake(&mut self, acknowledged: &dyn Fn(i32) -> i64) -> Vec<Effect> {
+    pub(super) fn on_wake(
+        &mut self,
+        acknowledged: &dyn Fn(i32) -> i64,
+        now: Instant,
+    ) -> Vec<Effect> {
         if self.waiting != Waiting::Nothing || self.quiesced {
             return Vec::new();
+        }
+        self.asked_at = now;
+        if self.leaving {
+            return self.say_goodbye();
         }
         let Some(coordinator) = self.coordinator else {
             return vec![self.find()];
@@ -177,10 +214,29 @@ impl SimMember {
     }
 
     pub(super) fn on_answer(&mut self, answer: Option<ResponseBody>) -> Vec<Effect> {
+        let answered_by = self.coordinator;
+        let keeps_session =
+            matches!(self.waiting, Waiting::Join | Waiting::Sync | Waiting::Heartbeat);
+        self.last_error = ErrorCode::None;
+        let mut effects = self.take_answer(answer);
+        let is_good = keeps_session && self.last_error == ErrorCode::None;
+        effects.insert(
+            0,
+            Effect::Holds {
+                partitions: self.assignment().map(|(_, own)| own).unwrap_or_default(),
+                answered_by: answered_by.filter(|_| is_good),
+                asked_at: self.asked_at,
+                lease: self.settings.session_timeout.min(self.settings.rebalance_timeout),
+            },
+        );
+        effects
+    }
+
+    fn take_answer(&mut self, answer: Option<ResponseBody>) -> Vec<Effect> {
         let waiting = std::mem::replace(&mut self.waiting, Waiting::Nothing);
         let mut effects = match (waiting, answer) {
             (Waiting::Coordinator, Some(ResponseBody::FindCoordinator(response))) => {
-                self.on_found(&response);
+                self.coordinator = requests::found(&response);
                 Vec::new()
             }
             (Waiting::Join, Some(ResponseBody::JoinGroup(response))) => {
@@ -197,12 +253,18 @@ impl SimMember {
             (Waiting::Fetch(at_least), Some(ResponseBody::OffsetFetch(response))) => {
                 self.on_fetched(&at_least, &response)
             }
+            (Waiting::Leave, _) => {
+                self.quiesced = true;
+                return Vec::new();
+            }
             (Waiting::Commit(_), _) => {
+                self.last_error = ErrorCode::NetworkException;
                 self.begin_anew();
                 self.coordinator = None;
                 Vec::new()
             }
             _ => {
+                self.last_error = ErrorCode::NetworkException;
                 self.coordinator = None;
                 Vec::new()
             }
@@ -219,28 +281,62 @@ impl SimMember {
         self.waiting = Waiting::Coordinator;
         let to = self.nodes[self.next_node % self.nodes.len()];
         self.next_node += 1;
-        let request = FindCoordinatorRequest {
-            coordinator_keys: vec![self.settings.group.clone()],
-            ..FindCoordinatorRequest::default()
-        };
-        self.send(to, FIND_VERSION, request.into(), PATIENCE)
+        requests::find(to, &self.settings.group)
     }
 
-    fn on_found(&mut self, response: &FindCoordinatorResponse) {
-        let found = response.coordinators.first().filter(|found| found.error_code == 0);
-        self.coordinator = found.map(|found| NodeId(found.node_id));
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            group: &self.settings.group,
+            topic: &self.settings.topic,
+            member_id: &self.member_id,
+            instance_id: None,
+            epoch: self.generation,
+        }
+    }
+
+    /// Gives everything up and leaves, as far as anybody hears of it.
+    fn say_goodbye(&mut self) -> Vec<Effect> {
+        self.is_stable = false;
+        self.owned.clear();
+        let Some(coordinator) = self.coordinator.filter(|_| !self.member_id.is_empty()) else {
+            self.quiesced = true;
+            return vec![self.holds_nothing()];
+        };
+        self.waiting = Waiting::Leave;
+        let identity =
+            MemberIdentity { member_id: self.member_id.clone(), ..MemberIdentity::default() };
+        let request = LeaveGroupRequest {
+            group_id: self.settings.group.clone(),
+            members: vec![identity],
+            ..LeaveGroupRequest::default()
+        };
+        vec![self.holds_nothing(), self.send(coordinator, LEAVE_VERSION, request.into(), PATIENCE)]
+    }
+
+    fn holds_nothing(&self) -> Effect {
+        Effect::Holds {
+            partitions: Vec::new(),
+            answered_by: None,
+            asked_at: self.asked_at,
+            lease: Duration::ZERO,
+        }
     }
 
     fn join(&mut self, to: NodeId) -> Effect {
         self.waiting = Waiting::Join;
+        let (protocol_type, protocol) = self.settings.language.names();
         let request = JoinGroupRequest {
             group_id: self.settings.group.clone(),
             session_timeout_ms: self.settings.session_timeout.as_millis() as i32,
             rebalance_timeout_ms: self.settings.rebalance_timeout.as_millis() as i32,
             member_id: self.member_id.clone(),
-            protocol_type: PROTOCOL_TYPE.into(),
+            protocol_type: protocol_type.into(),
             protocols: vec![JoinGroupRequestProtocol {
-                name: PROTOCOL.into(),
+                name: protocol.into(),
+                metadata: match self.settings.language {
+                    Language::Opaque => Bytes::new(),
+                    Language::Consumer => requests::subscription(&self.settings.topic),
+                },
                 ..JoinGroupRequestProtocol::default()
             }],
             ..JoinGroupRequest::default()
@@ -269,10 +365,14 @@ impl SimMember {
     fn sync(&mut self, to: NodeId, joined: &JoinGroupResponse) -> Effect {
         self.waiting = Waiting::Sync;
         let members = &joined.members;
+        let (protocol_type, protocol) = self.settings.language.names();
         let share = |at: usize| -> Bytes {
             let own = (0..self.settings.partitions)
                 .filter(|partition| *partition as usize % members.len() == at);
-            own.map(|partition| partition as u8).collect()
+            match self.settings.language {
+                Language::Opaque => own.map(|partition| partition as u8).collect(),
+                Language::Consumer => requests::assignment(&self.settings.topic, own.collect()),
+            }
         };
         let assignments =
             members.iter().enumerate().map(|(at, member)| SyncGroupRequestAssignment {
@@ -284,8 +384,8 @@ impl SimMember {
             group_id: self.settings.group.clone(),
             generation_id: self.generation,
             member_id: self.member_id.clone(),
-            protocol_type: Some(PROTOCOL_TYPE.into()),
-            protocol_name: Some(PROTOCOL.into()),
+            protocol_type: Some(protocol_type.into()),
+            protocol_name: Some(protocol.into()),
             // Only the leader is told of the members.
             assignments: assignments.collect(),
             ..SyncGroupRequest::default()
@@ -301,9 +401,15 @@ impl SimMember {
             return Vec::new();
         }
         self.is_stable = true;
-        let partitions: Vec<i32> =
-            response.assignment.iter().map(|partition| i32::from(*partition)).collect();
+        let partitions: Vec<i32> = match self.settings.language {
+            Language::Opaque => response.assignment.iter().map(|at| i32::from(*at)).collect(),
+            Language::Consumer => requests::assigned(&response.assignment),
+        };
         self.owned = partitions.iter().map(|partition| (*partition, None)).collect();
+        if self.settings.language == Language::Consumer {
+            // The group may have been another kind of group in between, which counts anew: see G4.
+            return Vec::new();
+        }
         let (member, generation) = (self.member_id.clone(), self.generation);
         vec![Effect::Group(GroupEvent::Assigned { member, generation, partitions })]
     }
@@ -323,19 +429,7 @@ impl SimMember {
         let partitions = self.owned.keys();
         let at_least = partitions.map(|partition| (*partition, acknowledged(*partition)));
         self.waiting = Waiting::Fetch(at_least.collect());
-        let topic = OffsetFetchRequestTopics {
-            name: self.settings.topic.clone(),
-            partition_indexes: self.owned.keys().copied().collect(),
-            ..OffsetFetchRequestTopics::default()
-        };
-        let group = OffsetFetchRequestGroup {
-            group_id: self.settings.group.clone(),
-            member_epoch: -1,
-            topics: Some(vec![topic]),
-            ..OffsetFetchRequestGroup::default()
-        };
-        let request = OffsetFetchRequest { groups: vec![group], ..OffsetFetchRequest::default() };
-        self.send(to, FETCH_VERSION, request.into(), PATIENCE)
+        requests::fetch(to, self.asker(), self.owned.keys().copied(), false)
     }
 
     fn on_fetched(
@@ -343,24 +437,10 @@ impl SimMember {
         at_least: &BTreeMap<i32, i64>,
         response: &OffsetFetchResponse,
     ) -> Vec<Effect> {
-        let group = response.groups.first();
-        let error = group
-            .map_or(ErrorCode::UnknownServerError, |group| ErrorCode::from_code(group.error_code));
-        if error != ErrorCode::None {
+        requests::fetched(&mut self.owned, at_least, response).unwrap_or_else(|error| {
             self.on_error(error);
-            return Vec::new();
-        }
-        let mut effects = Vec::new();
-        let topics = group.map(|group| group.topics.as_slice()).unwrap_or_default();
-        for answered in topics.iter().flat_map(|topic| &topic.partitions) {
-            let (partition, offset) = (answered.partition_index, answered.committed_offset);
-            if let Some(known) = self.owned.get_mut(&partition) {
-                *known = Some(known.unwrap_or(-1).max(offset));
-            }
-            let at_least = at_least.get(&partition).copied().unwrap_or(-1);
-            effects.push(Effect::Group(GroupEvent::Fetched { partition, offset, at_least }));
-        }
-        effects
+            Vec::new()
+        })
     }
 
     fn commit(&mut self, to: NodeId) -> Effect {
@@ -369,25 +449,9 @@ impl SimMember {
             .iter()
             .map(|(partition, last)| (*partition, last.unwrap_or(-1) + 1))
             .collect();
-        let partitions = next.iter().map(|(partition, offset)| OffsetCommitRequestPartition {
-            partition_index: *partition,
-            committed_offset: *offset,
-            committed_leader_epoch: -1,
-            ..OffsetCommitRequestPartition::default()
-        });
-        let request = OffsetCommitRequest {
-            group_id: self.settings.group.clone(),
-            generation_id_or_member_epoch: self.generation,
-            member_id: self.member_id.clone(),
-            topics: vec![OffsetCommitRequestTopic {
-                name: self.settings.topic.clone(),
-                partitions: partitions.collect(),
-                ..OffsetCommitRequestTopic::default()
-            }],
-            ..OffsetCommitRequest::default()
-        };
+        let request = requests::commit(to, self.asker(), &next);
         self.waiting = Waiting::Commit(next);
-        self.send(to, COMMIT_VERSION, request.into(), PATIENCE)
+        request
     }
 
     fn on_committed(
@@ -396,9 +460,8 @@ impl SimMember {
         response: &OffsetCommitResponse,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
-        for answered in response.topics.iter().flat_map(|topic| &topic.partitions) {
-            let partition = answered.partition_index;
-            match ErrorCode::from_code(answered.error_code) {
+        for (partition, error) in requests::committed(response) {
+            match error {
                 ErrorCode::None => {
                     let offset = offsets.get(&partition).copied().unwrap_or(-1);
                     self.owned.insert(partition, Some(offset));
