@@ -12,7 +12,7 @@
 mod describe;
 mod sink;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use protocol::messages::{RequestBody, ResponseBody};
@@ -436,9 +436,9 @@ impl<S: QuorumStorage> ControllerNode<S> {
     }
 
     /// Hands leadership to another voter before a clean stop; `None` when there is nothing or nobody
-    /// to hand it to. Done when [`ControllerNode::status`] shows another leader.
-    pub fn resign(&mut self, now: Now) -> Option<NodeId> {
-        self.quorum.resign(now)
+    /// (but those `lost`) to hand it to. Done when [`ControllerNode::status`] shows another leader.
+    pub fn resign(&mut self, lost: &BTreeSet<NodeId>, now: Now) -> Option<NodeId> {
+        self.quorum.resign(lost, now)
     }
 
     /// Notes that messages to `peer` were lost.

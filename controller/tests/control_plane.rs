@@ -44,6 +44,7 @@ fn config(id: NodeId, cluster: &Cluster) -> HostConfig {
         peers: cluster.addresses.clone(),
         clock: MonotonicClock::start(),
         security: ControlSecurity::default(),
+        handover_patience: PATIENCE * 10,
     }
 }
 
@@ -262,4 +263,17 @@ async fn connections_that_say_nothing_or_nonsense_are_closed_and_the_others_serv
         assert!(end.is_ok(), "still open");
     }
     cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn controllers_that_stop_together_do_not_wait_for_each_other_to_take_over() {
+    let mut cluster = start(3).await;
+    register(&cluster.client(), 1).await;
+    let hosts = std::mem::take(&mut cluster.hosts);
+    let stopping: Vec<_> =
+        hosts.into_values().map(|host| tokio::spawn(async move { host.stop().await })).collect();
+    for stopped in stopping {
+        let stopped = tokio::time::timeout(PATIENCE, stopped).await.expect("nobody waits");
+        stopped.expect("no panic").expect("stops cleanly");
+    }
 }

@@ -14,6 +14,9 @@ use super::links::WakeUp;
 use super::node::DirsFailure;
 use crate::core::BrokerCore;
 
+/// The pause between two looks at the lifecycle while it waits for an answer.
+const SHORTEST_BEAT: Duration = Duration::from_millis(100);
+
 /// Looks after the log directories (C08).
 pub(super) struct DirWatch {
     /// Where the node's controller keeps the metadata, if it has one.
@@ -61,6 +64,19 @@ pub(super) async fn tick<D: Disk>(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = wake_up.changed() => {}
+            _ = stopped.changed() => {}
+        }
+    }
+}
+
+/// Sends the heartbeats that are due while a tick is long at work, until `stopped` says so: a group of
+/// thousands or a slow disk does not mean that this broker is dead.
+pub(crate) async fn beat<D: Disk>(core: Arc<BrokerCore<D>>, mut stopped: watch::Receiver<bool>) {
+    while !*stopped.borrow() {
+        let now = core.host.clock.now();
+        let next = core.lifecycle.on_tick(now).unwrap_or(now.monotonic);
+        tokio::select! {
+            () = tokio::time::sleep(next.since(now.monotonic).max(SHORTEST_BEAT)) => {}
             _ = stopped.changed() => {}
         }
     }

@@ -9,7 +9,7 @@
 //! | `fetchers.rs` | the fetch loops, as the core orders them |
 //! | `drive.rs` | time and committed metadata into the core |
 
-mod drive;
+pub(crate) mod drive;
 mod fetchers;
 mod links;
 mod node;

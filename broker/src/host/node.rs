@@ -12,7 +12,7 @@ use std::time::Duration;
 use controller::client::{ControllerClient, ControllerClientConfig};
 use controller::node::{ControllerEndpoint, NodeConfig};
 use controller::quorum::QuorumConfig;
-use controller::rpc::{ControllerHost, HostConfig, HostError, MonotonicClock};
+use controller::rpc::{ControllerHost, HANDOVER_PATIENCE, HostConfig, HostError, MonotonicClock};
 use controller::state::ControllerConfig;
 use fetcher::FetcherConfig;
 use fetcher::host::ConnectionConfig;
@@ -342,6 +342,7 @@ async fn start_controller(
         peers: peers(config),
         clock,
         security: security.control.clone(),
+        handover_patience: HANDOVER_PATIENCE,
     };
     Ok(ControllerHost::start_traced(host, listener, options.trace.clone()).await?)
 }
@@ -396,11 +397,14 @@ impl RunningBroker {
         let metadata_dir = config.roles.controller.then(|| config.log.metadata_dir.clone());
         let dirs = drive::DirWatch { metadata_dir, failed: dirs_sender };
         let cleaning = drive::clean(core.clone(), ticks_stopped.clone());
+        let beating = drive::beat(core.clone(), ticks_stopped.clone());
         let ticking = drive::tick(core.clone(), wake_up, ticks_stopped, dirs);
         let ticks = tokio::spawn(async move {
-            let cleaning = tokio::spawn(cleaning);
+            let others = [tokio::spawn(cleaning), tokio::spawn(beating)];
             ticking.await;
-            let _ = cleaning.await;
+            for other in others {
+                let _ = other.await;
+            }
         });
         let tasks = vec![
             tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config, security), changes)),

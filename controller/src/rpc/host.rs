@@ -2,7 +2,7 @@
 //! the controller work, and carries out the effects. Disk writes happen on this thread only, so no
 //! task of the async runtime ever waits for the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -22,7 +22,7 @@ use crate::image::ClusterImage;
 use crate::node::{
     ControllerNode, MetadataRead, NodeConfig, NodeError, NodeSink, NodeStatus, Reply, ReplyToken,
 };
-use crate::quorum::{FileQuorumStorage, QuorumError, QuorumRole};
+use crate::quorum::{FileQuorumStorage, QuorumError};
 use crate::records::MetadataRecord;
 use crate::state::RequestContext;
 
@@ -31,7 +31,7 @@ const INPUT_QUEUE: usize = 4096;
 /// Inputs handled before their effects are carried out together (one disk write for all of them).
 const INPUTS_AT_ONCE: usize = 256;
 /// How long a clean stop waits for another controller to take over.
-const HANDOVER_PATIENCE: Duration = Duration::from_millis(1000);
+pub const HANDOVER_PATIENCE: Duration = Duration::from_millis(1000);
 
 /// Reads the two clocks of the real host.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,8 @@ pub struct HostConfig {
     pub clock: MonotonicClock,
     /// The TLS of the listener, and of the way to the others.
     pub security: ControlSecurity,
+    /// How long a clean stop waits for a successor, [`HANDOVER_PATIENCE`] as a rule.
+    pub handover_patience: Duration,
 }
 
 /// Why a controller did not start or stopped.
@@ -342,7 +344,8 @@ fn run_thread(
             trace,
         },
         next_token: 0,
-        stop_by: None,
+        stopping: None,
+        handover_patience: config.handover_patience,
     };
     if started.send(Ok(status_receiver)).is_err() {
         return;
@@ -362,8 +365,17 @@ struct Thread {
     status: watch::Sender<NodeStatus>,
     effects: Effects,
     next_token: u64,
-    /// Until when a stopping controller waits for its successor.
-    stop_by: Option<Instant>,
+    stopping: Option<Stopping>,
+    handover_patience: Duration,
+}
+
+/// A controller that leaves once another leads, or nobody is there to.
+struct Stopping {
+    /// For so long at most.
+    until: Instant,
+    /// Those that could not be reached since and do not count as successors: nodes that are told to stop
+    /// together must not wait for each other.
+    lost: BTreeSet<NodeId>,
 }
 
 impl Thread {
@@ -381,6 +393,9 @@ impl Thread {
             }
             let now = self.clock.now();
             self.node.on_tick(now);
+            let has_successor = self.stopping.as_ref().map(|stopping| {
+                now.monotonic < stopping.until && self.node.resign(&stopping.lost, now).is_some()
+            });
             self.node.drain(now, &mut self.effects)?;
             let status = self.node.status();
             self.status.send_if_modified(|known| {
@@ -388,9 +403,7 @@ impl Thread {
                 *known = status;
                 changed
             });
-            if let Some(stop_by) = self.stop_by
-                && (status.role != QuorumRole::Leader || now.monotonic >= stop_by)
-            {
+            if has_successor == Some(false) {
                 return Ok(());
             }
         }
@@ -400,7 +413,12 @@ impl Thread {
         let now = self.clock.now();
         match input {
             Input::Raft(message) => self.node.on_raft_message(message, now)?,
-            Input::Unreachable(peer) => self.node.report_unreachable(peer),
+            Input::Unreachable(peer) => {
+                self.node.report_unreachable(peer);
+                if let Some(stopping) = &mut self.stopping {
+                    stopping.lost.insert(peer);
+                }
+            }
             Input::Call { context, api_version, body, reply } => {
                 self.next_token += 1;
                 self.effects.waiting.insert(self.next_token, reply);
@@ -415,11 +433,8 @@ impl Thread {
                 let _ = reply.send(self.node.image().clone());
             }
             Input::Stop => {
-                let patience = match self.node.resign(now) {
-                    Some(_) => HANDOVER_PATIENCE,
-                    None => Duration::ZERO,
-                };
-                self.stop_by.get_or_insert(now.monotonic + patience);
+                let until = now.monotonic + self.handover_patience;
+                self.stopping.get_or_insert(Stopping { until, lost: BTreeSet::new() });
             }
         }
         Ok(())

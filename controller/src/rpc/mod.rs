@@ -12,7 +12,8 @@ pub(crate) mod secure;
 mod server;
 
 pub use host::{
-    CallFailure, ControllerHandle, ControllerHost, HostConfig, HostError, MonotonicClock,
+    CallFailure, ControllerHandle, ControllerHost, HANDOVER_PATIENCE, HostConfig, HostError,
+    MonotonicClock,
 };
 pub use secure::ControlSecurity;
 

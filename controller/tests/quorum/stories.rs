@@ -1,5 +1,6 @@
 //! Single situations of the quorum, each from a fixed seed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -203,7 +204,7 @@ fn a_leader_hands_over_on_request() {
     let (mut network, leader) = settled(3, 23);
     let now = network.clocks();
     let member = network.members.get_mut(&leader).expect("running");
-    let successor = member.node.resign(now).expect("there are others");
+    let successor = member.node.resign(&BTreeSet::new(), now).expect("there are others");
     assert!(!member.node.can_propose(), "nothing is taken while handing over");
     let _ = network.drain(leader);
     let done = move |network: &Network<CrashStorage>| network.leader() == Some(successor);

@@ -2,7 +2,7 @@
 //! snapshots, from hundreds of seeds. The network checks I13 at every step; here it must also get
 //! level once everything is healed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,7 +95,7 @@ impl Storm {
     fn hand_over(&mut self, id: NodeId) {
         let now = self.network.clocks();
         if let Some(member) = self.network.members.get_mut(&id) {
-            member.node.resign(now);
+            member.node.resign(&BTreeSet::new(), now);
         }
     }
 

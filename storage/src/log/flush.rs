@@ -134,8 +134,11 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// A storage failure.
     pub fn close(&mut self) -> Result<()> {
-        self.active_mut().finish_indexes()?;
         let end = self.log_end_offset();
+        if self.is_as_made() {
+            return Ok(());
+        }
+        self.active_mut().finish_indexes()?;
         self.producers.set_map_end_offset(end);
         self.write_snapshot_if_due()?;
         for segment in &mut self.segments {
@@ -148,5 +151,11 @@ impl<D: Disk> Log<D> {
         self.recovery_point = end;
         self.unflushed_since = None;
         Ok(())
+    }
+
+    /// Whether nothing ever was in this log, so that what a start after a lost flush would find, its
+    /// empty files or none of them, is the same to it. Most partitions of the internal topics are so.
+    fn is_as_made(&self) -> bool {
+        self.made_here && self.truncations == 0 && self.log_end_offset() == Offset::ZERO
     }
 }

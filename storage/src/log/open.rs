@@ -51,6 +51,7 @@ impl<D: Disk> Log<D> {
         let OpenLog { disk, dir, topic_partition, config, .. } = open;
         make_folder(disk, &dir)?;
         let found = sweep(disk, &dir)?;
+        let made_here = found.segments.is_empty() && found.snapshots.is_empty();
         let mut producers = ProducerStateManager::new(config.producer_id_expiration);
         producers.clear(Offset::ZERO);
         let mut log = Log {
@@ -70,6 +71,7 @@ impl<D: Disk> Log<D> {
             deleted: Default::default(),
             unflushed_since: None,
             names_changed: true,
+            made_here,
             truncations: 0,
             cleaner_offset: open.cleaner_offset,
             swaps: 0,

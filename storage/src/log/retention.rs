@@ -112,15 +112,22 @@ impl<D: Disk> Log<D> {
     }
 
     /// First step of the removal of the whole log: its folder gets the name
-    /// `topic-partition.<unique>-delete`, under which a restart finishes the removal. Slices and the
-    /// log itself stay readable. Gives the new folder.
+    /// `topic-partition.<unique>-delete`, under which a restart finishes the removal. A replica that
+    /// came back and went again may find its former folder under that name; then a number makes it
+    /// another. Slices and the log itself stay readable. Gives the new folder.
     ///
     /// # Errors
     /// A storage failure.
     pub fn rename_to_deleted(&mut self, unique: &str) -> Result<PathBuf> {
-        let name = files::deleted_folder_name(&self.topic_partition, unique);
         let parent = self.parent_dir().to_path_buf();
-        let target = parent.join(name);
+        let target_of =
+            |unique: &str| parent.join(files::deleted_folder_name(&self.topic_partition, unique));
+        let mut target = target_of(unique);
+        let mut taken = 0;
+        while self.disk.exists(&target).at("look at", &target)? {
+            taken += 1;
+            target = target_of(&format!("{unique}.{taken}"));
+        }
         self.disk.rename(&self.dir, &target).at("rename", &self.dir)?;
         self.disk.sync_dir(&parent).at("sync", &parent)?;
         for waiting in &mut self.deleted {

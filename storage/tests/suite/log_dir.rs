@@ -8,7 +8,8 @@ use storage::{
     Disk, Identity, LoadOptions, LogConfig, LogDir, LogDirError, OpenMode, RealDisk, choose_dir,
 };
 
-use crate::common::{append_records, now, small};
+use crate::common::{DIR, Given, append_records, now, small};
+use crate::mem_disk::{Crash, MemDisk};
 
 fn identity() -> Identity {
     Identity { cluster_id: "a-cluster".into(), node_id: NodeId(3) }
@@ -112,4 +113,48 @@ fn checkpoints_are_kafkas_text_and_damage_is_named() {
 fn a_new_partition_goes_to_the_directory_with_the_fewest() {
     assert_eq!(choose_dir(&[3, 1, 1]), Some(1));
     assert_eq!(choose_dir(&[]), None);
+}
+
+#[test]
+fn a_log_that_was_only_made_is_closed_without_waiting_for_the_disk() {
+    let disk = MemDisk::default();
+    let mut log = Given::new(&disk, Path::new(DIR), small()).open();
+    disk.fail_after(0);
+    log.close().expect("nothing to make durable");
+    // Whatever of its empty files a power cut leaves, the next start finds the same log.
+    for crash in (0..20).map(Crash::Torn).chain([Crash::LoseUnsynced, Crash::KeepAll]) {
+        let log = Given::new(&disk.crash(crash), Path::new(DIR), small()).clean().open();
+        assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(0), Offset(0)));
+    }
+}
+
+#[test]
+fn a_log_that_held_records_is_made_durable_when_it_closes_also_when_it_is_empty_again() {
+    let disk = MemDisk::default();
+    let mut log = Given::new(&disk, Path::new(DIR), small()).open();
+    append_records(&mut log, 9, 5, 1);
+    log.truncate_to(Offset(0), now(2)).expect("cut");
+    log.close().expect("closes");
+    let log = Given::new(&disk.crash(Crash::LoseUnsynced), Path::new(DIR), small()).clean().open();
+    assert_eq!(log.log_end_offset(), Offset(0));
+    append_records(&mut { log }, 3, 5, 1);
+}
+
+#[test]
+fn a_log_that_comes_back_and_goes_again_is_removed_beside_its_former_folder() {
+    let root = tempfile::tempdir().expect("a folder");
+    let dir = open(root.path()).expect("formatted");
+    let partition = TopicPartition::new("t", 0);
+    let mut removed = Vec::new();
+    for _ in 0..3 {
+        let mut log = dir.create_log(&partition, ID, small(), now(1)).expect("made");
+        append_records(&mut log, 3, 5, 1);
+        removed.push(log.rename_to_deleted("unique").expect("renamed"));
+    }
+    removed.sort();
+    removed.dedup();
+    assert_eq!(removed.len(), 3, "{removed:?}");
+    let config_of = |_: &TopicPartition| small();
+    let loaded = dir.load(options(&config_of), now(2)).expect("loads");
+    assert!(loaded.logs.is_empty() && removed.iter().all(|folder| !folder.exists()));
 }

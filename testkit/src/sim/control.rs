@@ -1,6 +1,7 @@
 //! What a story or a random run does to the cluster: starting, stopping and breaking nodes, cutting
 //! and holding messages, and single requests.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -114,7 +115,7 @@ impl Simulation {
         };
         if process.closed_by.is_none() && process.core.may_stop() {
             process.core.shut_down();
-            let patience = match process.controller.resign(now) {
+            let patience = match process.controller.resign(&BTreeSet::new(), now) {
                 Some(_) => HANDOVER_PATIENCE,
                 None => Duration::ZERO,
             };

@@ -279,6 +279,9 @@ impl Disk for SimDisk {
         if !state.current.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        if state.current.keys().any(|path| path.parent() == Some(to)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
         state.change(NameChange::Rename(from.to_path_buf(), to.to_path_buf()));
         Ok(())
     }

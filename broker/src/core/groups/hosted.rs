@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use coordinator::{
@@ -27,6 +28,8 @@ use crate::core::replicas::{Partition, ReplicaManager, Unsettled};
 
 /// No batch of the topic may need more memory than this, decompressed.
 const BATCH_LIMIT_BYTES: usize = 256 << 20;
+/// When a tick looks again at a shard that was busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where a shard stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,7 +183,11 @@ impl<D: Disk> Hosted<D> {
     /// Time has passed: goes on loading, or does what is due.
     pub(super) fn on_tick(&self, around: &Surroundings<'_, D>) -> Afterwards {
         let mut afterwards = Afterwards::default();
-        let mut inner = self.inner.lock();
+        let Some(mut inner) = self.inner.try_lock() else {
+            // One request may be long at work, and all else that is due must not wait for it.
+            afterwards.next = Some(around.now.monotonic + BUSY_PAUSE);
+            return afterwards;
+        };
         match inner.stage {
             Stage::Loading { next } => self.load(&mut inner, next, around, &mut afterwards),
             Stage::Active => {
@@ -193,6 +200,13 @@ impl<D: Disk> Hosted<D> {
             Stage::Gone => {}
         }
         self.close(&mut inner, around, afterwards)
+    }
+
+    /// Does `other` while the shard is busy.
+    #[cfg(test)]
+    pub(super) fn while_busy(&self, other: impl FnOnce()) {
+        let _inner = self.inner.lock();
+        other();
     }
 
     /// The leadership is lost: everybody who waits must look for the coordinator again.

@@ -204,6 +204,12 @@ impl<D: Disk> GroupCoordinator<D> {
         }
     }
 
+    /// Does `other` while the shard of a partition is busy.
+    #[cfg(test)]
+    pub(crate) fn while_busy(&self, partition: i32, other: impl FnOnce()) {
+        self.shards.read()[&partition].clone().while_busy(other);
+    }
+
     fn all(&self) -> Vec<Arc<Hosted<D>>> {
         self.shards.read().values().cloned().collect()
     }

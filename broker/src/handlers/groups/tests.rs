@@ -15,6 +15,7 @@ use protocol::{ErrorCode, TopicPartition, Uuid};
 
 use crate::core::replicas::{ProduceEntry, ProduceOutcome};
 use crate::handlers::testing::{Inbox, TestBroker, answer_of, keyed_batch, log_end};
+use crate::host::drive::beat;
 
 const COMMIT_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 8;
@@ -245,4 +246,26 @@ fn a_group_s_config_that_is_set_at_run_time_is_in_force_at_the_next_heartbeat() 
         broker.set_config(32, "g", "consumer.heartbeat.interval.ms", set);
         assert_eq!(beat(epoch).1, in_force);
     }
+}
+
+#[test]
+fn a_tick_does_not_wait_for_a_group_that_is_long_at_work() {
+    let (broker, _) = broker(&[(1, &[1])]);
+    broker.core.on_tick();
+    let mut next = None;
+    broker.core.groups.while_busy(0, || next = broker.core.groups.on_tick());
+    assert!(next.is_some(), "it is looked at again");
+}
+
+#[tokio::test]
+async fn heartbeats_do_not_wait_for_a_tick_that_is_long_at_work() {
+    let broker = TestBroker::new();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let beating = tokio::spawn(beat(broker.core.clone(), stopped));
+    // Nobody ticks: the tick is at work for ever.
+    while broker.calls().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    stop.send(true).unwrap();
+    beating.await.unwrap();
 }

@@ -1,6 +1,8 @@
 //! What a leader knows of the other voters: whom it heard from when (its lease, Q03), who could take
 //! over (Q02), and how far each one is (DescribeQuorum).
 
+use std::collections::BTreeSet;
+
 use protocol::types::NodeId;
 use raft::StateRole;
 use replication::time::{Instant, Now};
@@ -50,8 +52,9 @@ impl<S: QuorumStorage> QuorumNode<S> {
     }
 
     /// Hands leadership to the voter that is furthest, if this member leads and another is heard
-    /// from. Proposals are refused from now on until it is done or given up (one fetch timeout).
-    pub fn resign(&mut self, now: Now) -> Option<NodeId> {
+    /// from that is not in `lost`. Proposals are refused from now on until it is done or given up (one
+    /// fetch timeout).
+    pub fn resign(&mut self, lost: &BTreeSet<NodeId>, now: Now) -> Option<NodeId> {
         if self.raw.raft.state != StateRole::Leader {
             return None;
         }
@@ -60,7 +63,9 @@ impl<S: QuorumStorage> QuorumNode<S> {
         let successor = self
             .contacts
             .iter()
-            .filter(|(_, contact)| fresh(contact))
+            .filter(|(id, contact)| {
+                fresh(contact) && node_id(**id).is_some_and(|id| !lost.contains(&id))
+            })
             .map(|(id, _)| (progress.get(*id).map_or(0, |progress| progress.matched), *id))
             .max_by_key(|(matched, id)| (*matched, std::cmp::Reverse(*id)))?
             .1;
