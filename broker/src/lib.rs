@@ -3,7 +3,9 @@
 
 pub mod config;
 pub mod core;
+pub mod counting;
 pub mod handlers;
 pub mod host;
+pub mod metrics;
 pub mod network;
 pub mod tls;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
+use std::iter::repeat;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +19,10 @@ use crate::{logging, ready, up_processes, up_threads};
 pub const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Controllers of their own get ids from here.
 const FIRST_CONTROLLER_ID: i32 = 3000;
+/// The metrics' first port above the brokers': 9404 for 9092, the usual port of exporters for Java.
+const METRICS_ABOVE: u16 = 312;
+/// The key that says where a node's metrics are.
+const METRICS_LISTENER: &str = "highwater.metrics.listener";
 
 /// Options of `up`.
 #[derive(Debug, Clone, Args)]
@@ -30,6 +36,10 @@ pub struct UpArguments {
     /// The first broker's port; the others listen on every second one after it.
     #[arg(long, default_value_t = 9092)]
     port: u16,
+    /// The port of the first node's metrics, at /metrics; the other nodes' are after it. 0 for none; 312
+    /// above --port (9404) unless it is given.
+    #[arg(long, value_name = "FIRST")]
+    metrics_port: Option<u16>,
     /// Keeps the data here and starts from it; a temporary folder otherwise.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
@@ -67,6 +77,8 @@ pub struct Plan {
     pub nodes: Vec<NodePlan>,
     /// `host:port` of every broker.
     pub bootstrap: Vec<String>,
+    /// Where the metrics of every node are.
+    pub metrics: Vec<String>,
     /// Where everything is kept.
     pub folder: PathBuf,
 }
@@ -100,6 +112,9 @@ pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
         let first = &plan.bootstrap[0];
         text += &format!("  produce: echo hello | kcat -b {first} -t greetings -P\n");
         text += &format!("  consume: kcat -b {first} -t greetings -C -o beginning -e\n");
+        if !plan.metrics.is_empty() {
+            text += &format!("  metrics: {}\n", plan.metrics.join(" "));
+        }
         text += &format!("  data in {}, Ctrl-C stops\n", plan.folder.display());
     }
     let mut out = std::io::stdout().lock();
@@ -134,11 +149,12 @@ fn check_ports(plan: &Plan) -> Result<()> {
     let listeners = plan.nodes.iter().filter_map(|node| node.settings.get("listeners"));
     let addresses =
         listeners.flat_map(|all| all.split(',')).filter_map(|one| one.split("://").nth(1));
-    for address in addresses {
+    let metrics = plan.nodes.iter().filter_map(|node| node.settings.get(METRICS_LISTENER));
+    for address in addresses.chain(metrics.map(String::as_str)) {
         match TcpListener::bind(address) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
                 "another process listens on {address}: stop it, or start elsewhere with --port FIRST; every \
-                 node takes the next two ports"
+                 node takes the next two ports (--metrics-port FIRST: one of its own for metrics)"
             ),
             // Whatever else is wrong is told by the node that listens there.
             _ => {}
@@ -171,6 +187,10 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
             .collect()
     };
     let sets = parse_sets(&arguments.sets)?;
+    let metrics = match sets.contains_key(METRICS_LISTENER) {
+        true => 0..0,
+        false => metrics_ports(arguments)?,
+    };
     let mut nodes = Vec::new();
     for at in 0..brokers {
         let is_controller = controllers == 0 && at < combined;
@@ -189,17 +209,7 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
             settings: controller_settings(port_of(brokers + at) + 1),
         });
     }
-    for node in &mut nodes {
-        let own = folder.join(format!("node{}", node.id));
-        let common = [
-            ("node.id", node.id.to_string()),
-            ("controller.quorum.voters", voters.join(",")),
-            ("controller.listener.names", "CONTROLLER".into()),
-            ("log.dirs", own.join("data").display().to_string()),
-        ];
-        node.settings.extend(common.map(|(key, value)| (key.to_owned(), value)));
-        node.settings.extend(sets.clone());
-    }
+    let metrics = complete(&mut nodes, folder, &voters, &sets, metrics);
     let ids = |of: &dyn Fn(&NodePlan) -> bool| {
         nodes.iter().filter(|node| of(node)).map(|node| node.id).collect::<BTreeSet<i32>>()
     };
@@ -210,7 +220,47 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(Plan { nodes, bootstrap, folder: folder.to_path_buf() })
+    Ok(Plan { nodes, bootstrap, metrics, folder: folder.to_path_buf() })
+}
+
+/// Adds what all nodes have; gives where their metrics are.
+fn complete(
+    nodes: &mut [NodePlan],
+    folder: &Path,
+    voters: &[String],
+    sets: &Settings,
+    metrics: Range<u16>,
+) -> Vec<String> {
+    let mut urls = Vec::new();
+    for (node, metrics_port) in nodes.iter_mut().zip(metrics.map(Some).chain(repeat(None))) {
+        if let Some(port) = metrics_port {
+            let address = format!("127.0.0.1:{port}");
+            urls.push(format!("http://{address}/metrics"));
+            node.settings.insert(METRICS_LISTENER.into(), address);
+        }
+        let own = folder.join(format!("node{}", node.id));
+        let common = [
+            ("node.id", node.id.to_string()),
+            ("controller.quorum.voters", voters.join(",")),
+            ("controller.listener.names", "CONTROLLER".into()),
+            ("log.dirs", own.join("data").display().to_string()),
+        ];
+        node.settings.extend(common.map(|(key, value)| (key.to_owned(), value)));
+        node.settings.extend(sets.clone());
+    }
+    urls
+}
+
+/// A port for the metrics of each node; none when they are not wanted.
+fn metrics_ports(arguments: &UpArguments) -> Result<Range<u16>> {
+    let nodes = u16::try_from(arguments.brokers + arguments.controllers)?;
+    let first = arguments.metrics_port.or(arguments.port.checked_add(METRICS_ABOVE));
+    let end = first.and_then(|first| first.checked_add(nodes));
+    match (first, end) {
+        (Some(0), _) => Ok(0..0),
+        (Some(first), Some(end)) => Ok(first..end),
+        _ => bail!("no ports left for metrics; give --metrics-port, or 0 for none"),
+    }
 }
 
 fn broker_settings(id: i32, port: u16, is_controller: bool, brokers: i32) -> Settings {

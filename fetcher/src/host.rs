@@ -15,6 +15,7 @@ use protocol::messages::FetchResponse;
 use protocol::{BrokerEpoch, NodeId, Records, TopicIdPartition};
 use replication::time::Instant;
 use rustls::ClientConfig;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -50,6 +51,32 @@ impl Default for ConnectionConfig {
     }
 }
 
+/// What a fetcher has fetched so far.
+#[derive(Debug, Default)]
+pub struct FetcherCounts {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl FetcherCounts {
+    /// Requests that were answered.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of records in the answers.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, response: &FetcherResponse) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let FetcherResponse::Fetch(fetch) = response {
+            self.bytes.fetch_add(records_bytes(fetch) as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One fetcher: its core, and the loop that drives it.
 pub struct Fetcher<A, E> {
     core: Mutex<FetcherCore>,
@@ -57,6 +84,7 @@ pub struct Fetcher<A, E> {
     environment: Arc<E>,
     connection: ConnectionConfig,
     changed: Notify,
+    counts: FetcherCounts,
 }
 
 impl<A, E> Fetcher<A, E>
@@ -77,6 +105,7 @@ where
             environment,
             connection,
             changed: Notify::new(),
+            counts: FetcherCounts::default(),
         })
     }
 
@@ -93,6 +122,11 @@ where
         partitions: impl IntoIterator<Item = &'a TopicIdPartition>,
     ) -> Vec<FetchState> {
         self.core().remove_partitions(partitions)
+    }
+
+    /// What it has fetched so far.
+    pub fn counts(&self) -> &FetcherCounts {
+        &self.counts
     }
 
     /// Looks at the core, for metrics and the trace.
@@ -131,7 +165,10 @@ where
                 _ = shutdown.changed() => return,
             };
             match answer {
-                Ok(response) => self.apply(response).await,
+                Ok(response) => {
+                    self.counts.add(&response);
+                    self.apply(response).await;
+                }
                 Err(error) => {
                     stream = None;
                     self.on_failure(&error);

@@ -2,6 +2,7 @@
 //! written, `model` the messages resolved and checked, the rest writes code.
 
 pub mod apis;
+pub mod errors;
 pub mod fields;
 pub mod model;
 pub mod names;
@@ -116,6 +117,9 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
     for message in &messages {
         let mut writer = Writer::default();
         structs::write_message(&mut writer, message);
+        if schemas.apis.iter().any(|api| message.name == format!("{}Response", api.name)) {
+            errors::write_message(&mut writer, message);
+        }
         if options.reflect {
             reflect::write_message(&mut writer, message);
         }
@@ -127,6 +131,7 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
     apis::write_body_enum(&mut writer, &schemas.apis, "Request");
     apis::write_body_enum(&mut writer, &schemas.apis, "Response");
     apis::write_request_impls(&mut writer, &schemas.apis);
+    errors::write_body(&mut writer, &schemas.apis, &messages);
     if options.reflect {
         reflect::write_registry(&mut writer, &messages);
         reflect::write_arbitrary_body(&mut writer, &schemas.apis, "Request");

@@ -23,7 +23,7 @@ use crate::time::Instant;
 use crate::timer::{Timer, TimerKey};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
@@ -95,6 +95,26 @@ pub struct Purgatory<O: DelayedOperation> {
     shards: Vec<Mutex<WatchList<O::Key, O>>>,
     timer: Mutex<Timer<Arc<Watched<O>>>>,
     completed_since_sweep: AtomicUsize,
+    counts: Counts,
+}
+
+/// How operations left, since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    by_event: AtomicU64,
+    by_deadline: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+/// How many operations left a purgatory, and by which door.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Completed {
+    /// Because their condition came to hold after they were parked.
+    pub by_event: u64,
+    /// Because their time was up.
+    pub by_deadline: u64,
+    /// Because nobody waits for them any more.
+    pub cancelled: u64,
 }
 
 impl<O: DelayedOperation> Default for Purgatory<O> {
@@ -110,6 +130,7 @@ impl<O: DelayedOperation> Purgatory<O> {
             shards: (0..SHARDS).map(|_| Mutex::new(BTreeMap::new())).collect(),
             timer: Mutex::new(Timer::new()),
             completed_since_sweep: AtomicUsize::new(0),
+            counts: Counts::default(),
         }
     }
 
@@ -191,6 +212,7 @@ impl<O: DelayedOperation> Purgatory<O> {
             let Some(watched) = due else { break };
             if let Some(operation) = watched.take() {
                 self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
+                self.counts.by_deadline.fetch_add(1, Ordering::Relaxed);
                 expired.push(operation);
             }
         }
@@ -207,6 +229,7 @@ impl<O: DelayedOperation> Purgatory<O> {
     /// complete it now. `None` when it was completed before.
     pub fn cancel(&self, handle: &WatchHandle<O>) -> Option<O> {
         let operation = handle.0.take()?;
+        self.counts.cancelled.fetch_add(1, Ordering::Relaxed);
         self.on_taken(&handle.0);
         self.maybe_sweep();
         Some(operation)
@@ -229,6 +252,15 @@ impl<O: DelayedOperation> Purgatory<O> {
         self.shards.iter().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
     }
 
+    /// How many operations have left so far.
+    pub fn completed(&self) -> Completed {
+        Completed {
+            by_event: self.counts.by_event.load(Ordering::Relaxed),
+            by_deadline: self.counts.by_deadline.load(Ordering::Relaxed),
+            cancelled: self.counts.cancelled.load(Ordering::Relaxed),
+        }
+    }
+
     /// How many operations wait under this key.
     pub fn waiting_under(&self, key: &O::Key) -> usize {
         lock(self.shard(key))
@@ -242,6 +274,7 @@ impl<O: DelayedOperation> Purgatory<O> {
         let taken = if satisfied { guard.take() } else { None };
         drop(guard);
         if taken.is_some() {
+            self.counts.by_event.fetch_add(1, Ordering::Relaxed);
             self.on_taken(watched);
         }
         taken

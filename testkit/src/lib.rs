@@ -3,6 +3,7 @@
 pub mod client;
 pub mod group;
 pub mod invariants;
+pub mod metrics;
 pub mod producer;
 pub mod real;
 pub mod sim;

@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, HostAndPort, Voter};
 use super::listeners::ListenersConfig;
 use super::reader::Reader;
 use super::report::{ConfigErrors, ConfigWarning};
+use super::seeing::{self, SeeingConfig};
 use crate::core::groups::GroupConfig;
 use crate::network::{ConnectionLimits, ListenerAddress, NetworkSettings};
 
@@ -195,6 +196,8 @@ pub struct BrokerConfig {
     pub groups: GroupConfig,
     /// Sockets.
     pub network: NetworkSettings,
+    /// Metrics and the request log.
+    pub seeing: SeeingConfig,
     /// `num.network.threads`.
     pub network_threads: usize,
     /// `num.io.threads`.
@@ -239,6 +242,7 @@ impl BrokerConfig {
             topics: read_topics(reader),
             groups: super::groups::read(reader),
             network: read_network(reader),
+            seeing: seeing::read(reader),
             network_threads: reader.size("num.network.threads"),
             io_threads: reader.size("num.io.threads"),
             properties,

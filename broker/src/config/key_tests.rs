@@ -18,6 +18,7 @@ fn sample(key: &str, kind: ConfigType, default: Option<&'static str>) -> String 
         "metadata.log.dir" => "/var/m",
         "advertised.listeners" => "PLAINTEXT://h:9092",
         "inter.broker.listener.name" => "PLAINTEXT",
+        "highwater.metrics.listener" => "127.0.0.1:9404",
         "listener.security.protocol.map" => "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         key if combined().contains_key(key) => return combined()[key].clone(),
         _ => match default {

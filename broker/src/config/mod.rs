@@ -15,6 +15,7 @@ mod listeners;
 pub mod properties;
 mod reader;
 mod report;
+mod seeing;
 mod tls;
 
 pub use broker_config::{
@@ -24,6 +25,7 @@ pub use broker_config::{
 pub use endpoint::{Endpoint, HostAndPort, SecurityProtocol, Voter};
 pub use listeners::ListenersConfig;
 pub use report::{ConfigErrors, ConfigWarning};
+pub use seeing::SeeingConfig;
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,7 @@
 //! ([`BrokerCore::on_metadata`]) and time ([`BrokerCore::on_tick`]). What it wants of the host is in
 //! [`host`].
 
+pub mod counts;
 pub mod directory;
 pub mod groups;
 pub mod host;

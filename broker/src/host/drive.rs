@@ -10,8 +10,9 @@ use protocol::Offset;
 use storage::Disk;
 use tokio::sync::watch;
 
+use super::errors::DirsFailure;
 use super::links::WakeUp;
-use super::node::DirsFailure;
+use super::observing::Observing;
 use crate::core::BrokerCore;
 
 /// The pause between two looks at the lifecycle while it waits for an answer.
@@ -90,6 +91,7 @@ pub(super) async fn clean<D: Disk>(core: Arc<BrokerCore<D>>, mut stopped: watch:
         let next = match ticked {
             Ok(next) => next,
             Err(error) if error.is_panic() => {
+                core.replicas.counts().cleaner.dead.set(1);
                 tracing::error!("the log cleaner has failed and does no more until the next start");
                 return;
             }
@@ -110,6 +112,7 @@ pub(super) async fn apply_metadata<D: Disk>(
     core: Arc<BrokerCore<D>>,
     client: ControllerClient,
     applied: watch::Sender<Offset>,
+    observing: Arc<Observing>,
 ) {
     let mut stream = client.metadata_stream(Offset::ZERO);
     let mut image = ClusterImage::default();
@@ -140,6 +143,7 @@ pub(super) async fn apply_metadata<D: Disk>(
         }
         let caught_up = committed.is_some_and(|committed| image.offset() >= committed);
         core.on_metadata(image.clone(), &delta, caught_up);
+        observing.on_metadata(&image, core.replicas.static_configs());
         let _ = applied.send(image.offset());
     }
 }

@@ -8,14 +8,17 @@ use std::sync::Arc;
 
 use fetcher::host::{ConnectionConfig, Fetcher, FetcherEnvironment};
 use fetcher::{FetcherConfig, FetcherCore, FetcherKey, FetcherManager, Follow};
+use parking_lot::Mutex;
 use protocol::{BrokerEpoch, NodeId, TopicIdPartition};
 use replication::time::Instant;
 use storage::Disk;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::core::BrokerCore;
 use crate::core::host::{FetcherLink, FollowedPartition};
 use crate::core::replicas::ReplicaManager;
+use crate::metrics::FetcherReport;
 
 /// An order of the core.
 pub(super) struct Change {
@@ -67,7 +70,45 @@ type RealFetcher<D> = Fetcher<ReplicaManager<D>, Environment<D>>;
 
 struct Running<D: Disk> {
     fetcher: Arc<RealFetcher<D>>,
+    environment: Arc<Environment<D>>,
     stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// The fetch loops that run.
+pub(super) struct FetcherBoard<D: Disk>(Mutex<BTreeMap<FetcherKey, Running<D>>>);
+
+impl<D: Disk> Default for FetcherBoard<D> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<D: Disk> FetcherBoard<D> {
+    /// What each of them is at.
+    pub(super) fn reports(&self) -> Vec<FetcherReport> {
+        let running = self.0.lock();
+        running.iter().map(|(key, running)| report(*key, running)).collect()
+    }
+}
+
+fn report<D: Disk>(key: FetcherKey, running: &Running<D>) -> FetcherReport {
+    let counts = running.fetcher.counts();
+    let (failed_partitions, lags) = running.fetcher.inspect(|core| {
+        let lags = core.partitions();
+        let lags = lags.map(|state| (state.partition.topic_partition.clone(), state.lag));
+        (core.failed_count(), lags.collect())
+    });
+    FetcherReport {
+        leader: key.leader,
+        fetcher_id: key.fetcher_id,
+        endpoint: running.environment.endpoint(key.leader),
+        requests: counts.requests(),
+        bytes: counts.bytes(),
+        failed_partitions,
+        is_dead: running.task.is_finished(),
+        lags,
+    }
 }
 
 /// Carries out the core's orders until the sending side is gone.
@@ -75,25 +116,25 @@ pub(super) async fn run<D: Disk>(
     core: Arc<BrokerCore<D>>,
     settings: FetcherSettings,
     mut changes: mpsc::UnboundedReceiver<Change>,
+    board: Arc<FetcherBoard<D>>,
 ) {
     let environment = Arc::new(Environment {
         core: core.clone(),
         listener: settings.inter_broker_listener.clone(),
     });
     let mut manager = FetcherManager::new(settings.fetchers_per_leader);
-    let mut running: BTreeMap<FetcherKey, Running<D>> = BTreeMap::new();
     while let Some(change) = changes.recv().await {
         let plan = manager.unfollow(&change.stop);
-        carry_out(&core, &environment, &settings, &mut running, plan);
+        carry_out(&core, &environment, &settings, &mut board.0.lock(), plan);
         let follows = change.start.into_iter().map(|followed| Follow {
             partition: followed.partition,
             leader: followed.leader,
             leader_epoch: followed.leader_epoch,
         });
         let plan = manager.follow(follows);
-        carry_out(&core, &environment, &settings, &mut running, plan);
+        carry_out(&core, &environment, &settings, &mut board.0.lock(), plan);
     }
-    for (_, ended) in running {
+    for (_, ended) in std::mem::take(&mut *board.0.lock()) {
         let _ = ended.stop.send(true);
     }
 }
@@ -119,8 +160,8 @@ fn carry_out<D: Disk>(
                 settings.connection.clone(),
             );
             let (stop, stopped) = watch::channel(false);
-            tokio::spawn(fetcher.clone().run(stopped));
-            Running { fetcher, stop }
+            let task = tokio::spawn(fetcher.clone().run(stopped));
+            Running { fetcher, environment: environment.clone(), stop, task }
         });
         found.fetcher.add_partitions(assignments);
     }

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use controller::client::{ControllerClient, ControllerClientConfig};
 use controller::node::{ControllerEndpoint, NodeConfig};
 use controller::quorum::QuorumConfig;
-use controller::rpc::{ControllerHost, HANDOVER_PATIENCE, HostConfig, HostError, MonotonicClock};
+use controller::rpc::{ControllerHost, HANDOVER_PATIENCE, HostConfig, MonotonicClock};
 use controller::state::ControllerConfig;
 use fetcher::FetcherConfig;
 use fetcher::host::ConnectionConfig;
@@ -24,8 +23,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::drive;
-use super::fetchers::{self, FetcherSettings, RealFetcherLink};
+use super::errors::{DirsFailure, NodeFailure, StartError};
+use super::fetchers::{self, FetcherBoard, FetcherSettings, RealFetcherLink};
 use super::links::{RealClock, RealControllerLink, WakeUp};
+use super::observing::{Endpoint, Observing};
 use super::security::NodeSecurity;
 use super::service::CoreService;
 use crate::config::BrokerConfig;
@@ -35,8 +36,8 @@ use crate::core::replicas::{
     DirToLoad, OpenReplicas, ReplicaManager, ReplicaManagerConfig, StartupError, open_dirs,
 };
 use crate::core::{BrokerCore, HandlerConfig};
-use crate::network::{BoundListeners, ListenError, NetworkServer};
-use crate::tls::TlsError;
+use crate::metrics::{Observer, Teller};
+use crate::network::{BoundListeners, NetworkServer};
 
 /// How long a clean stop waits for the controller to let the broker go.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -62,74 +63,21 @@ impl NodeOptions {
     }
 }
 
-/// Why a node did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A port is taken, or an address is none.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The controller's port is taken, or its address is none.
-    #[error("cannot listen on {address} for the controller")]
-    ControllerListen {
-        /// Where.
-        address: String,
-        /// The operating system's answer.
-        source: std::io::Error,
-    },
-    /// The controller could not start.
-    #[error(transparent)]
-    Controller(#[from] HostError),
-    /// A key that the controller obeys has a value that is none.
-    #[error("{0}")]
-    Properties(String),
-    /// The addresses of the controllers are of no use.
-    #[error("controller.quorum.voters: {0}")]
-    Voters(String),
-    /// The log directories cannot be used.
-    #[error(transparent)]
-    Storage(#[from] StartupError),
-    /// A log directory's `meta.properties` cannot be read.
-    #[error(transparent)]
-    Meta(#[from] storage::LogError),
-    /// The keys and certificates of a listener are of no use.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The listeners cannot be told to the cluster.
-    #[error("advertised.listeners: {0}")]
-    Advertised(String),
-}
-
-/// Why a node that ran can go on no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeFailure {
-    /// The controller failed.
-    #[error(transparent)]
-    Controller(#[from] HostError),
-    /// The broker cannot go on without a log directory.
-    #[error(transparent)]
-    Dirs(#[from] DirsFailure),
-}
-
-/// Why a broker cannot go on after its log directories failed (C08).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DirsFailure {
-    /// All of them failed.
-    #[error("no log directory works any more")]
-    All,
-    /// The one that failed holds the metadata of the node's controller too.
-    #[error("log directory {} failed, which holds the cluster's metadata", .0.display())]
-    Metadata(PathBuf),
-    /// No controller could be told for `log.dir.failure.timeout.ms`.
-    #[error("a log directory failed and no controller could be told of it in time")]
-    Untold,
-}
-
 /// A running node.
 pub struct Node {
     broker: Option<RunningBroker>,
     controller: Option<ControllerHost>,
+    observing: Arc<Observing>,
+    metrics: Option<Endpoint>,
     /// Held for their locks.
     _locked: Vec<LogDir<RealDisk>>,
+}
+
+/// What a broker is surrounded with.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    security: &'a NodeSecurity,
+    observing: &'a Arc<Observing>,
 }
 
 struct RunningBroker {
@@ -175,19 +123,25 @@ impl Node {
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
         let clock = MonotonicClock::start();
+        let observing = Observing::prepare(&config, &options.cluster_id, clock)?;
         let security = NodeSecurity::of(&config)?;
+        let listener = observing.bind(&config).await?;
         let HeldDirs { logs, locked } = hold_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
+            let options = observing.counting(Teller::Controller, &options);
             Some(start_controller(&config, &options, &security, clock).await?)
         } else {
             None
         };
         let broker = if config.roles.broker {
-            Some(RunningBroker::start(&config, &options, &security, clock, logs).await?)
+            let options = observing.counting(Teller::Broker, &options);
+            let around = Around { security: &security, observing: &observing };
+            Some(RunningBroker::start(&config, &options, around, clock, logs).await?)
         } else {
             None
         };
-        Ok(Node { broker, controller, _locked: locked })
+        let metrics = observing.serve(listener, controller.as_ref());
+        Ok(Node { broker, controller, observing, metrics, _locked: locked })
     }
 
     /// The broker's core, if the node is a broker.
@@ -198,6 +152,11 @@ impl Node {
     /// The address of a listener of the broker.
     pub fn address(&self, listener: &str) -> Option<SocketAddr> {
         self.broker.as_ref().and_then(|broker| broker.addresses.get(listener).copied())
+    }
+
+    /// Where the metrics are, if they are anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Endpoint::address)
     }
 
     /// Tells how far committed metadata is applied here, and every change of it.
@@ -233,6 +192,7 @@ impl Node {
         if let Some(broker) = self.broker.take() {
             broker.stop().await;
         }
+        self.observing.flush().await;
     }
 
     /// Moves the leaders away, then stops everything and closes the logs.
@@ -364,10 +324,11 @@ impl RunningBroker {
     async fn start(
         config: &BrokerConfig,
         options: &NodeOptions,
-        security: &NodeSecurity,
+        around: Around<'_>,
         clock: MonotonicClock,
         dirs: Vec<DirToLoad<RealDisk>>,
     ) -> Result<Self, StartError> {
+        let Around { security, observing } = around;
         let mut listeners =
             BoundListeners::bind(&config.listener_addresses(), config.network.clone()).await?;
         security.encrypt(&mut listeners);
@@ -390,7 +351,10 @@ impl RunningBroker {
         let addresses = names
             .filter_map(|name| listeners.address(&name).map(|address| (name, address)))
             .collect();
-        let server = tokio::spawn(serve_once_caught_up(core.clone(), listeners));
+        let board = Arc::new(FetcherBoard::default());
+        observing.see_broker(&core, &board);
+        let observer = observing.observer();
+        let server = tokio::spawn(serve_once_caught_up(core.clone(), listeners, observer));
         let (applied_sender, applied) = watch::channel(Offset::NONE);
         let (stop_ticks, ticks_stopped) = watch::channel(false);
         let (dirs_sender, dirs_failed) = watch::channel(None);
@@ -407,8 +371,18 @@ impl RunningBroker {
             }
         });
         let tasks = vec![
-            tokio::spawn(fetchers::run(core.clone(), fetcher_settings(config, security), changes)),
-            tokio::spawn(drive::apply_metadata(core.clone(), client, applied_sender)),
+            tokio::spawn(fetchers::run(
+                core.clone(),
+                fetcher_settings(config, security),
+                changes,
+                board,
+            )),
+            tokio::spawn(drive::apply_metadata(
+                core.clone(),
+                client,
+                applied_sender,
+                observing.clone(),
+            )),
         ];
         Ok(Self { core, addresses, server, applied, dirs_failed, stop_ticks, ticks, tasks })
     }
@@ -445,13 +419,14 @@ impl RunningBroker {
 async fn serve_once_caught_up(
     core: Arc<BrokerCore<RealDisk>>,
     listeners: BoundListeners,
+    observer: Arc<Observer>,
 ) -> NetworkServer {
     let mut pause = Duration::from_millis(1);
     while !core.lifecycle.has_caught_up() {
         tokio::time::sleep(pause).await;
         pause = (pause + pause / 4).min(LONGEST_POLL);
     }
-    listeners.serve(Arc::new(CoreService(core)))
+    listeners.serve_observed(Arc::new(CoreService(core)), observer)
 }
 
 fn client_config(

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
 use protocol::frame::{FrameError, RequestStart, encode_response};
@@ -23,11 +23,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::counters::NetworkCounters;
 use super::inbound::Inbound;
+use super::laps::Laps;
 use super::limits::Place;
 use super::request_slot::{Outcome, RequestSlot};
 use super::service::{ConnectionInfo, RequestContext, RequestService};
 use super::stream::Stream;
 use super::writer::{SendError, Sent};
+use crate::metrics::{Ended, Observer};
 
 /// Bytes of a refused client that are taken from the socket before it closes. Unread bytes would make the
 /// close a reset, which can overtake the answers before it (rule P02).
@@ -48,6 +50,7 @@ pub(super) struct ConnectionHandle {
 pub(super) struct ConnectionShared {
     pub(super) service: Arc<dyn RequestService>,
     pub(super) counters: Arc<NetworkCounters>,
+    pub(super) observer: Arc<Observer>,
     pub(super) max_request_bytes: usize,
     pub(super) max_idle: Duration,
     pub(super) started: Instant,
@@ -220,6 +223,7 @@ impl Connection {
     /// Answers one request.
     async fn serve(&mut self, frame: Bytes) -> Result<(), Ending> {
         let size_bytes = frame.len();
+        let mut laps = Laps::start(self.shared.observer.is_on());
         let start = RequestStart::read(frame)?;
         let pending = Pending {
             api_key: start.api_key,
@@ -228,7 +232,7 @@ impl Connection {
         };
         self.shared.counters.requests.add(1);
         if start.is_unknown_api_versions() {
-            return self.answer(&pending, &unknown_api_versions()).await;
+            return self.answer(&pending, &unknown_api_versions(), &mut Sent::default()).await;
         }
         let (api_key, api_version) = (start.api_key, start.api_version);
         let info = &self.handle.info;
@@ -248,20 +252,38 @@ impl Connection {
             size_bytes,
             cancellation,
         };
+        let observed = laps.are_on().then(|| self.shared.observer.begin(&context, &body));
+        laps.times.queue = laps.lap();
         on_this_thread(size_bytes, || self.shared.service.call(context, body, reply));
+        laps.times.local = laps.lap();
         let outcome = match self.handle.slot.try_take() {
             Some(outcome) => outcome,
-            None => self.wait_for_outcome().await?,
+            None => {
+                let (outcome, given) = self.wait_for_outcome().await?;
+                laps.times.remote = laps.lap_until(given);
+                laps.times.response_queue = laps.lap();
+                outcome
+            }
         };
-        match outcome {
-            Outcome::Answer(body) => self.answer(&pending, &body).await,
-            Outcome::NoResponse => Ok(()),
-            Outcome::Close => Err(Ending::ByHandler { api_key }),
+        let mut sent = Sent::default();
+        let (result, response) = match &outcome {
+            Outcome::Answer(body) => {
+                let result = self.answer(&pending, body, &mut sent).await;
+                laps.times.send = laps.lap();
+                (result, Some(body))
+            }
+            Outcome::NoResponse => (Ok(()), None),
+            Outcome::Close => (Err(Ending::ByHandler { api_key }), None),
+        };
+        if let Some(observed) = observed {
+            let ended = Ended { times: laps.times, response, response_bytes: sent.bytes };
+            self.shared.observer.end(observed, &ended);
         }
+        result
     }
 
-    /// Waits for the outcome and watches the client meanwhile.
-    async fn wait_for_outcome(&mut self) -> Result<Outcome, Ending> {
+    /// Waits for the outcome, with the time it was given, and watches the client meanwhile.
+    async fn wait_for_outcome(&mut self) -> Result<(Outcome, Option<StdInstant>), Ending> {
         let slot = Arc::clone(&self.handle.slot);
         loop {
             let watched = tokio::select! {
@@ -282,12 +304,16 @@ impl Connection {
         }
     }
 
-    async fn answer(&mut self, pending: &Pending, body: &ResponseBody) -> Result<(), Ending> {
+    async fn answer(
+        &mut self,
+        pending: &Pending,
+        body: &ResponseBody,
+        sent: &mut Sent,
+    ) -> Result<(), Ending> {
         let Pending { api_key, version, correlation_id } = *pending;
         let parts = encode_response(correlation_id, api_key, version, body)
             .map_err(|error| Ending::Unwritable { api_key, version, error })?;
-        let mut sent = Sent::default();
-        let result = self.stream.send(parts, self.shared.max_idle, &mut sent).await;
+        let result = self.stream.send(parts, self.shared.max_idle, sent).await;
         self.shared.counters.bytes_sent.add(sent.bytes);
         self.shared.counters.bytes_sent_by_sendfile.add(sent.by_sendfile);
         self.note_active();

@@ -1,28 +1,7 @@
 //! Counts of what the network moved. They only grow, but for the gauge of open connections; readers
 //! see each number on its own, not a consistent set.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A number that many connections add to.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `amount`.
-    pub(super) fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// Takes `amount` back; for gauges.
-    pub(super) fn subtract(&self, amount: u64) {
-        self.0.fetch_sub(amount, Ordering::Relaxed);
-    }
-
-    /// The number now.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+pub use crate::counting::Counter;
 
 /// What all listeners of a server moved since it started.
 #[derive(Debug, Default)]

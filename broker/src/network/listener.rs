@@ -23,6 +23,7 @@ use super::limits::{ConnectionLimits, ConnectionQuota};
 use super::request_slot::RequestSlot;
 use super::service::{ConnectionInfo, RequestService};
 use super::stream::Stream;
+use crate::metrics::{ListenerCounters, Observer};
 
 /// How long accepting rests after the system had no more descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -141,7 +142,16 @@ impl BoundListeners {
 
     /// Starts to accept connections for `service`.
     pub fn serve(self, service: Arc<dyn RequestService>) -> NetworkServer {
-        let counters = Arc::new(NetworkCounters::default());
+        self.serve_observed(service, Arc::default())
+    }
+
+    /// As [`BoundListeners::serve`], and tells `observer` of every request.
+    pub fn serve_observed(
+        self,
+        service: Arc<dyn RequestService>,
+        observer: Arc<Observer>,
+    ) -> NetworkServer {
+        let counters = Arc::clone(&observer.network);
         let (stop, stopped) = watch::channel(false);
         let server = Arc::new(ServerShared {
             connections: Mutex::default(),
@@ -149,6 +159,7 @@ impl BoundListeners {
             shared: Arc::new(ConnectionShared {
                 service,
                 counters: Arc::clone(&counters),
+                observer: Arc::clone(&observer),
                 max_request_bytes: self.settings.max_request_bytes,
                 max_idle: self.settings.max_idle,
                 started: Instant::now(),
@@ -162,8 +173,9 @@ impl BoundListeners {
             .listeners
             .into_iter()
             .map(|bound| {
-                let acceptor =
-                    Acceptor { bound, server: Arc::clone(&server), stopped: stopped.clone() };
+                let counters = observer.listener(&bound.name);
+                let server = Arc::clone(&server);
+                let acceptor = Acceptor { bound, server, counters, stopped: stopped.clone() };
                 tokio::spawn(acceptor.run())
             })
             .collect();
@@ -308,6 +320,7 @@ impl ServerShared {
 /// Gives the entry in the server's table back, also when a connection's task is aborted.
 struct Registration {
     server: Arc<ServerShared>,
+    counters: Arc<ListenerCounters>,
     id: u64,
 }
 
@@ -315,6 +328,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.server.connections.lock().remove(&self.id);
         self.server.shared.counters.connections_open.subtract(1);
+        self.counters.open.subtract(1);
     }
 }
 
@@ -322,6 +336,7 @@ impl Drop for Registration {
 struct Acceptor {
     bound: BoundListener,
     server: Arc<ServerShared>,
+    counters: Arc<ListenerCounters>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -364,6 +379,7 @@ impl Acceptor {
         let (server, counters) = (&self.server, &self.server.shared.counters);
         let Some(place) = server.quota.admit(peer.ip().to_canonical()) else {
             counters.connections_refused.add(1);
+            self.counters.refused.add(1);
             tracing::info!(%peer, listener = %self.bound.name, "too many connections from this address");
             return;
         };
@@ -384,9 +400,12 @@ impl Acceptor {
         });
         counters.connections_accepted.add(1);
         counters.connections_open.add(1);
+        self.counters.accepted.add(1);
+        self.counters.open.add(1);
         let entry = Entry { handle: Arc::clone(&handle), is_protected: self.bound.is_protected };
         server.connections.lock().insert(id, entry);
-        let registration = Registration { server: Arc::clone(server), id };
+        let counters = Arc::clone(&self.counters);
+        let registration = Registration { server: Arc::clone(server), counters, id };
         // A stop that came while this connection was being accepted has not seen it in the table.
         if *self.stopped.borrow() {
             handle.slot.request_stop();

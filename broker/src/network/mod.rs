@@ -11,6 +11,7 @@
 //! | `limits.rs` | how many connections may be open |
 //! | `connection.rs` | the life of one connection |
 //! | `inbound.rs` | bytes into frames |
+//! | `laps.rs` | how long each part of a request's way takes |
 //! | `request_slot.rs` | the answer of the request in flight, and its cancellation |
 //! | `service.rs` | the seam to the request handlers |
 //! | `writer.rs` | answers into bytes: vectored writes and `sendfile` |
@@ -22,11 +23,14 @@ mod connection;
 mod counters;
 mod encrypted_writer;
 mod inbound;
+mod laps;
 mod limits;
 mod listener;
 mod request_slot;
 mod service;
 mod stream;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writer;
 
 pub use counters::NetworkCounters;

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use protocol::messages::ResponseBody;
@@ -40,6 +41,8 @@ struct SlotState {
     sequence: u64,
     in_flight: bool,
     outcome: Option<Outcome>,
+    /// When the outcome came, if somebody was waiting for it.
+    given: Option<Instant>,
     on_cancel: Option<Callback>,
     peer_gone: bool,
     stopping: bool,
@@ -74,6 +77,7 @@ impl RequestSlot {
         state.sequence += 1;
         state.in_flight = true;
         state.outcome = None;
+        state.given = None;
         let cancellation = Cancellation { slot: Arc::clone(self), sequence: state.sequence };
         (Reply { slot: Some(Arc::clone(self)) }, cancellation)
     }
@@ -85,17 +89,18 @@ impl RequestSlot {
         Some(outcome)
     }
 
-    /// Waits for the outcome; closes the slot then.
-    pub(super) async fn outcome(&self) -> Outcome {
+    /// Waits for the outcome, with the time at which it was given to the waiting task; closes the slot then.
+    pub(super) async fn outcome(&self) -> (Outcome, Option<Instant>) {
         poll_fn(|context| {
             let mut state = self.state.lock();
             let Some((outcome, stale)) = take(&mut state) else {
                 state.keep_waker(context.waker());
                 return Poll::Pending;
             };
+            let given = state.given;
             drop(state);
             drop(stale);
-            Poll::Ready(outcome)
+            Poll::Ready((outcome, given))
         })
         .await
     }
@@ -144,6 +149,7 @@ impl RequestSlot {
         let waker = {
             let mut state = self.state.lock();
             state.outcome = Some(outcome);
+            state.given = state.waker.is_some().then(Instant::now);
             state.waker.take()
         };
         wake(waker);
@@ -322,7 +328,7 @@ mod tests {
         let (reply, _) = slot.begin();
         let waiting = slot.outcome();
         let sender = std::thread::spawn(move || reply.no_response());
-        assert!(matches!(waiting.await, Outcome::NoResponse));
+        assert!(matches!(waiting.await, (Outcome::NoResponse, _)));
         sender.join().expect("the thread ends");
     }
 

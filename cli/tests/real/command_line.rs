@@ -11,8 +11,9 @@ use testkit::real::free_ports;
 use crate::{BINARY, alone};
 
 fn up(arguments: &[&str]) -> (Child, Vec<String>) {
+    // The ports of metrics would have to be free as well.
     let mut child = Command::new(BINARY)
-        .arg("up")
+        .args(["up", "--metrics-port", "0"])
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -31,7 +32,8 @@ fn up(arguments: &[&str]) -> (Child, Vec<String>) {
     (child, lines)
 }
 
-fn interrupt(mut child: Child) {
+/// Stops it as Ctrl-C does; it must end well.
+pub fn interrupt(mut child: Child) {
     let pid = Pid::from_raw(child.id() as i32).expect("a pid");
     kill_process(pid, Signal::INT).expect("a signal");
     let status = child.wait().expect("it ends");

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// `highwater up` with its stderr kept, once it is ready.
 fn up(arguments: &[&str]) -> Child {
     let mut child = Command::new(BINARY)
-        .arg("up")
+        .args(["up", "--metrics-port", "0"])
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

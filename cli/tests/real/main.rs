@@ -12,6 +12,7 @@ mod group_terminals;
 mod group_tools;
 mod groups;
 mod log_dirs;
+mod metrics;
 mod stories;
 mod tls;
 mod volume;

@@ -88,6 +88,11 @@ impl Shard {
         }
     }
 
+    /// The type and the state of every group, by the names of ListGroups.
+    pub fn group_states(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.groups.values().map(|group| (group.type_name(), group.state_name()))
+    }
+
     /// The whole partition was replayed: sessions of the members begin anew.
     pub fn on_loaded(&mut self, topics: &dyn Topics, now: Now) -> Output {
         self.is_loaded = true;

@@ -27,6 +27,7 @@ const USAGE: &str = "benchmark [--kafka] [--no-highwater] [--seconds N] [--only 
   --seconds N           length of each measurement under load (default 10)
   --only NAME,...       of start, idle, produce, requests, fetch, tail, groups, failover (start always)
   --highwater BINARY    default: HIGHWATER_BIN, else the binary of the same build
+                        (HIGHWATER_UP: more arguments for its `up`, as `--metrics-port 0`)
   --refkafka SCRIPT     default: REFKAFKA, else ../shared/reference-kafka/refkafka beside the project";
 
 /// What is to be measured, and how long.

@@ -58,6 +58,7 @@ impl System {
         let mut command = Command::new(binary);
         command.args(["up", "--processes", "--quiet", "--port", &first.to_string()]);
         command.arg("--data").arg(folder);
+        command.args(std::env::var("HIGHWATER_UP").unwrap_or_default().split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let started = Instant::now();
         let mut launcher =

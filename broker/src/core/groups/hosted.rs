@@ -108,6 +108,12 @@ impl<D: Disk> Hosted<D> {
         &self.partition
     }
 
+    /// The type and the state of every group; `None` while they are being loaded, and when they are not.
+    pub(super) fn group_states(&self) -> Option<Vec<(&'static str, &'static str)>> {
+        let inner = self.inner.lock();
+        (inner.stage == Stage::Active).then(|| inner.shard.group_states().collect())
+    }
+
     /// Does what is left to do, with no lock held.
     pub(super) fn finish(&self, replicas: &ReplicaManager<D>, afterwards: Afterwards) {
         replicas.settle(&self.partition, afterwards.unsettled);

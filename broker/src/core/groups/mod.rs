@@ -55,6 +55,17 @@ impl Default for GroupConfig {
 /// Takes the answer of the coordinator. Called once, from any thread.
 pub type GroupReply = Box<dyn FnOnce(ResponseBody) + Send>;
 
+/// What a coordinator has at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupCensus {
+    /// Partitions that answer.
+    pub active: u64,
+    /// Partitions that are being loaded.
+    pub loading: u64,
+    /// Groups by type (`classic`, `consumer`) and state, as ListGroups names them.
+    pub groups: BTreeMap<(&'static str, &'static str), u64>,
+}
+
 /// How the topics were when the shards were last told of them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct TopicsSeen {
@@ -116,6 +127,23 @@ impl<D: Disk> GroupCoordinator<D> {
     /// The partitions whose shards this broker has.
     pub fn partitions(&self) -> Vec<i32> {
         self.shards.read().keys().copied().collect()
+    }
+
+    /// How many partitions are loaded, how many are not, and how many groups there are of each type and
+    /// state.
+    pub fn census(&self) -> GroupCensus {
+        let mut census = GroupCensus::default();
+        for hosted in self.all() {
+            let Some(states) = hosted.group_states() else {
+                census.loading += 1;
+                continue;
+            };
+            census.active += 1;
+            for state in states {
+                *census.groups.entry(state).or_default() += 1;
+            }
+        }
+        census
     }
 
     /// Takes a request about groups that all are kept in `partition` (or, for ListGroups, about all of

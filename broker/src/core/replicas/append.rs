@@ -119,12 +119,16 @@ impl<D: Disk> ReplicaManager<D> {
                 Ok(partition) => partition,
                 Err(missing) => {
                     let mut outcome = ProduceOutcome::refused(missing.code(), None);
+                    self.counts.elsewhere().on_produced(outcome.error, entry.records.len());
                     outcome.current_leader = self.leader_hint(outcome.error, &entry.partition);
                     outcomes.push(outcome);
                     continue;
                 }
             };
-            match self.append_one(&partition, acks, produce_version, &entry.records, now) {
+            let appended = self.append_one(&partition, acks, produce_version, &entry.records, now);
+            let error = appended.as_ref().map_or_else(|refused| refused.error, |_| ErrorCode::None);
+            partition.counts().on_produced(error, entry.records.len());
+            match appended {
                 Ok(appended) => {
                     if acks == -1 {
                         waiting.push(WaitingProduce::new(
@@ -241,6 +245,7 @@ impl<D: Disk> ReplicaManager<D> {
         let after = replica.carry_out(effects);
         let log_start_offset = replica.log.log_start_offset();
         drop(replica);
+        partition.counts().on_appended(appended.record_count, appended.size_bytes);
         let after = match after {
             Ok(after) => after,
             Err(error) => return Err(self.append_failed(partition, &error)),

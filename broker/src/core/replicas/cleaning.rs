@@ -166,6 +166,17 @@ impl<D: Disk> ReplicaManager<D> {
         rest
     }
 
+    /// The damaged logs that the cleaner leaves alone, each with the index of its log directory.
+    pub fn uncleanable(&self) -> Vec<(usize, TopicIdPartition)> {
+        let uncleanable: Vec<TopicIdPartition> =
+            self.cleaner.lock().uncleanable.iter().cloned().collect();
+        let here = uncleanable.into_iter().filter_map(|id| {
+            let partition = self.partition(&id.topic_partition, id.topic_id).ok()?;
+            Some((partition.dir(), id))
+        });
+        here.collect()
+    }
+
     /// Ends the cleaner: what it had begun is given up, the logs are whole.
     pub(super) fn stop_cleaner(&self) {
         let mut cleaner = self.cleaner.lock();
@@ -223,6 +234,7 @@ impl<D: Disk> ReplicaManager<D> {
         now: Now,
     ) -> Option<(Arc<Partition<D>>, Cleanable)> {
         let mut best: Option<(Arc<Partition<D>>, Cleanable)> = None;
+        let (mut dirtiest, mut most_overdue_ms) = (0.0_f64, 0);
         for partition in self.online_partitions() {
             let id = partition.id();
             let busy = cleaner.jobs.iter().any(|job| job.partition.id() == id);
@@ -236,6 +248,8 @@ impl<D: Disk> ReplicaManager<D> {
             };
             match cleanable {
                 Ok(Some(cleanable)) => {
+                    dirtiest = dirtiest.max(cleanable.dirty_ratio());
+                    most_overdue_ms = most_overdue_ms.max(cleanable.overdue_ms);
                     let more = best
                         .as_ref()
                         .is_none_or(|(_, other)| cleanable.dirty_ratio() > other.dirty_ratio());
@@ -247,6 +261,10 @@ impl<D: Disk> ReplicaManager<D> {
                 Err(error) => self.on_cleaning_failed(cleaner, &partition, &error),
             }
         }
+        let counts = &self.counts.cleaner;
+        counts.max_dirty_percent.set((dirtiest * 100.0) as u64);
+        counts.max_compaction_delay_ms.set(most_overdue_ms.unsigned_abs());
+        counts.last_run_ms.set(now.monotonic.0.as_millis() as u64);
         best
     }
 
@@ -282,6 +300,11 @@ impl<D: Disk> ReplicaManager<D> {
                 self.checkpoint_cleaner_offsets();
                 let (stats, end) = (job.cleaning.stats(), job.cleaning.end_offset());
                 let took = now.monotonic.since(job.began);
+                let counts = &self.counts.cleaner;
+                counts.cleaned.add(1);
+                counts.last_clean_ms.set(took.as_millis() as u64);
+                let recopied = stats.written_bytes * 100 / stats.read_bytes.max(1);
+                counts.recopy_percent.set(recopied);
                 tracing::info!(
                     partition = %partition.id().topic_partition, %end, ?stats, ?took, "log cleaned"
                 );

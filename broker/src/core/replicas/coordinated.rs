@@ -68,6 +68,7 @@ impl<D: Disk> ReplicaManager<D> {
             Ok(LeaderAppend::Duplicate(_)) => return Err(ErrorCode::UnknownServerError),
             Err(error) => return Err(unsettled.refuse(error)),
         };
+        partition.counts().on_appended(appended.record_count, appended.size_bytes);
         let facts = replica.facts();
         let effects = replica.state.on_leader_append(&facts, directory.as_ref(), now.monotonic);
         let after = replica.carry_out(effects).map_err(|error| unsettled.refuse(error))?;

@@ -152,6 +152,7 @@ impl<D: Disk> ReplicaManager<D> {
         let (results, parked, answer_now) = (pass.results, pass.parked, pass.answer_now);
         self.settle_pass(pass.after, pass.failures);
         if params.max_wait.is_zero() || nothing_asked || enough || answer_now {
+            self.count_bytes_out(&params, &parked);
             reply(context, results);
             return None;
         }
@@ -180,7 +181,20 @@ impl<D: Disk> ReplicaManager<D> {
         let pass = self.read_all(&params, &mut context, false, self.now());
         let results = pass.results;
         self.settle_pass(pass.after, pass.failures);
+        self.count_bytes_out(&params, &pass.parked);
         reply(context, results);
+    }
+
+    /// The bytes of an answer that leaves.
+    fn count_bytes_out(&self, params: &FetchParams, read: &[ParkedFetchPartition<D>]) {
+        let is_follower = matches!(params.reader, FetchReader::Replica(_));
+        for read in read.iter().filter(|read| read.bytes > 0) {
+            if is_follower {
+                self.counts.replication_bytes_out.add(read.bytes as u64);
+            } else {
+                read.partition.counts().bytes_out.add(read.bytes as u64);
+            }
+        }
     }
 
     fn settle_pass(
@@ -197,12 +211,13 @@ impl<D: Disk> ReplicaManager<D> {
     }
 
     /// Reads the partitions in the session's order, dividing the bytes as F01 says: the first that has
-    /// any gives at least one batch, later ones share what is left.
+    /// any gives at least one batch, later ones share what is left. Only the first pass of a request counts
+    /// it, and the progress of its follower.
     fn read_all(
         &self,
         params: &FetchParams,
         context: &mut FetchContext,
-        count_follower: bool,
+        is_first: bool,
         now: Now,
     ) -> ReadPass<D> {
         let mut pass = ReadPass {
@@ -223,6 +238,9 @@ impl<D: Disk> ReplicaManager<D> {
                 Ok(partition) => partition,
                 Err(missing) => {
                     pass.answer_now = true;
+                    if is_first {
+                        self.counts.elsewhere().on_fetched(missing.code());
+                    }
                     pass.results.push(self.missing_result(params, slot, wanted, missing));
                     return;
                 }
@@ -235,11 +253,14 @@ impl<D: Disk> ReplicaManager<D> {
                 wanted,
                 limit,
                 min_one_batch,
-                count_follower,
+                count_follower: is_first,
                 now,
             };
             let read = self.read_one(&partition, &reading);
             let bytes = read.result.records.len();
+            if is_first {
+                partition.counts().on_fetched(read.result.error);
+            }
             if bytes > 0 {
                 min_one_batch = false;
             }
@@ -256,6 +277,7 @@ impl<D: Disk> ReplicaManager<D> {
                     max_bytes: wanted.fetch.max_bytes,
                     last_fetched_epoch: wanted.fetch.last_fetched_epoch,
                 },
+                bytes,
             });
             pass.results.push(read.result);
             if let Some(error) = read.failure {

@@ -205,6 +205,7 @@ impl<D: Disk> ReplicaAccess for ReplicaManager<D> {
             Err(error) => return Err(self.replica_error(&found, error)),
         };
         if let Some((base_offset, log_end)) = appended {
+            self.counts.replication_bytes_in.add(bytes.len() as u64);
             let event = Event::AppendedAsFollower {
                 partition: partition.topic_partition.clone(),
                 base_offset,

@@ -251,7 +251,8 @@ impl<D: Disk> ReplicaManager<D> {
             }
         };
         let replica = self.new_replica(log, id, &settings, None);
-        let partition = Arc::new(Partition::new(id.clone(), dir, replica, settings));
+        let counts = self.counts.topic(&id.topic_partition.topic);
+        let partition = Arc::new(Partition::new(id.clone(), dir, replica, settings, counts));
         self.partitions.write().insert(id.topic_partition.clone(), Slot::Online(partition.clone()));
         Some(partition)
     }

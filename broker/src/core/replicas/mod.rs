@@ -51,10 +51,11 @@ use protocol::{ErrorCode, NodeId, TopicId, TopicPartition, Uuid};
 use replication::fetch_session::FetchSessionCache;
 use replication::isr::IsrProposal;
 use replication::partition::Wake;
-use replication::purgatory::{DelayedOperation, Purgatory, Watch, WatchHandle};
+use replication::purgatory::{Completed, DelayedOperation, Purgatory, Watch, WatchHandle};
 use replication::time::{Instant, Now};
 use storage::Disk;
 
+use crate::core::counts::ReplicaCounts;
 use crate::core::directory::Directory;
 use crate::core::host::Host;
 use crate::core::settings::StaticConfigs;
@@ -141,6 +142,28 @@ pub struct ReplicaManager<D: Disk> {
     contested: Mutex<Vec<Arc<Partition<D>>>>,
     upkeep: Mutex<upkeep::Schedule>,
     cleaner: Mutex<cleaning::Cleaner<D>>,
+    counts: ReplicaCounts,
+}
+
+/// A purgatory at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgatoryNumbers {
+    /// Requests that wait.
+    pub delayed: usize,
+    /// Places under keys, leftovers included.
+    pub watched: usize,
+    /// Requests that waited.
+    pub completed: Completed,
+}
+
+impl PurgatoryNumbers {
+    fn of<O: DelayedOperation>(purgatory: &Purgatory<O>) -> Self {
+        Self {
+            delayed: purgatory.delayed(),
+            watched: purgatory.watched(),
+            completed: purgatory.completed(),
+        }
+    }
 }
 
 /// Why a partition cannot be used, told by the table alone.
@@ -235,6 +258,26 @@ impl<D: Disk> ReplicaManager<D> {
                 Slot::Offline(_) => None,
             })
             .collect()
+    }
+
+    /// Partitions whose log directory failed.
+    pub fn offline_count(&self) -> usize {
+        let partitions = self.partitions.read();
+        partitions.values().filter(|slot| matches!(slot, Slot::Offline(_))).count()
+    }
+
+    /// What waits, and what waited: the name Kafka has for each purgatory, and its numbers.
+    pub fn purgatories(&self) -> [(&'static str, PurgatoryNumbers); 3] {
+        [
+            ("Produce", PurgatoryNumbers::of(&self.produces)),
+            ("Fetch", PurgatoryNumbers::of(&self.fetches)),
+            ("DeleteRecords", PurgatoryNumbers::of(&self.deletions)),
+        ]
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &ReplicaCounts {
+        &self.counts
     }
 
     fn now(&self) -> Now {

@@ -151,6 +151,8 @@ pub(super) struct ParkedFetchPartition<D: Disk> {
     pub(super) partition: Arc<Partition<D>>,
     pub(super) current_leader_epoch: LeaderEpoch,
     pub(super) parked: ParkedPartition,
+    /// How much there was to read.
+    pub(super) bytes: usize,
 }
 
 /// A fetch that had too little to answer with.

@@ -16,6 +16,7 @@ use replication::partition::{Effects, FetchIsolation, LogFacts, PartitionState, 
 use replication::trace::Event;
 use storage::{Disk, Log, LogError};
 
+use crate::core::counts::TopicCounts;
 use crate::core::settings::TopicSettings;
 
 /// The rules' state of a partition, and its log.
@@ -36,6 +37,7 @@ pub struct Partition<D: Disk> {
     settings: RwLock<Arc<TopicSettings>>,
     /// Set once the log is deleted or given up; whoever still holds the partition must let go.
     removed: AtomicBool,
+    counts: Arc<TopicCounts>,
 }
 
 /// What is left to do once the partition's lock is released.
@@ -145,6 +147,7 @@ impl<D: Disk> Partition<D> {
         dir: usize,
         replica: Replica<D>,
         settings: Arc<TopicSettings>,
+        counts: Arc<TopicCounts>,
     ) -> Self {
         Self {
             id,
@@ -152,6 +155,7 @@ impl<D: Disk> Partition<D> {
             replica: Mutex::new(replica),
             settings: RwLock::new(settings),
             removed: AtomicBool::new(false),
+            counts,
         }
     }
 
@@ -163,6 +167,11 @@ impl<D: Disk> Partition<D> {
     /// Index of its log directory.
     pub fn dir(&self) -> usize {
         self.dir
+    }
+
+    /// What is counted of its topic.
+    pub fn counts(&self) -> &TopicCounts {
+        &self.counts
     }
 
     /// Takes the lock of state and log. Never to be held while a request is answered, a purgatory is

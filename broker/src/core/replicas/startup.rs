@@ -18,6 +18,7 @@ use super::dirs::{DirState, DirToLoad};
 use super::partition::Partition;
 use super::upkeep::Schedule;
 use super::{ReplicaManager, ReplicaManagerConfig, Slot};
+use crate::core::counts::ReplicaCounts;
 use crate::core::directory::Directory;
 use crate::core::host::Host;
 
@@ -91,6 +92,7 @@ impl<D: Disk> ReplicaManager<D> {
             assignments: Mutex::default(),
             contested: Mutex::new(Vec::new()),
             cleaner: Mutex::default(),
+            counts: ReplicaCounts::default(),
         };
         let mut failures = Vec::new();
         for (at, DirToLoad { path, opened }) in open.dirs.into_iter().enumerate() {
@@ -158,7 +160,8 @@ impl<D: Disk> ReplicaManager<D> {
                 why: Why::RecoveredFromDisk,
             };
             self.host.trace.emit(now, self.config.node, event);
-            let partition = Arc::new(Partition::new(id, at, replica, settings));
+            let counts = self.counts.topic(&name.topic);
+            let partition = Arc::new(Partition::new(id, at, replica, settings, counts));
             self.take_log(name, partition)?;
         }
         Ok(())
