@@ -15,9 +15,9 @@
 //! The order of locks is: the operation's own, then whatever its condition locks (a partition).
 //! Therefore nobody may call in here while holding a partition's lock.
 //!
-//! Completed operations stay listed under their other keys until those are checked, registered under
-//! again, or swept; such a leftover is an empty shell. With one thread everything happens in one
-//! order that depends on the calls alone.
+//! Completed operations stay listed under their other keys until those are checked, grow, or are swept;
+//! such a leftover is an empty shell. With one thread everything happens in one order that depends on the
+//! calls alone.
 
 use crate::time::Instant;
 use crate::timer::{Timer, TimerKey};
@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
+
+/// A list this short is not cleaned when it grows.
+const FIRST_CLEANING: usize = 16;
 
 /// Sweep leftovers once so many operations were completed since the last sweep.
 const SWEEP_AFTER: usize = 1000;
@@ -87,7 +90,29 @@ pub enum Watch<O> {
     Parked(WatchHandle<O>),
 }
 
-type WatchList<K, O> = BTreeMap<K, Vec<Arc<Watched<O>>>>;
+/// What waits under one key, in the order in which it came.
+#[derive(Debug)]
+struct Watchers<O> {
+    list: Vec<Arc<Watched<O>>>,
+    /// Leftovers are looked for once the list is so long, which costs nothing much for each that comes.
+    clean_at: usize,
+}
+
+impl<O> Watchers<O> {
+    fn add(&mut self, watched: Arc<Watched<O>>) {
+        if self.list.len() >= self.clean_at {
+            self.clean();
+        }
+        self.list.push(watched);
+    }
+
+    fn clean(&mut self) {
+        self.list.retain(|watched| !watched.is_gone());
+        self.clean_at = (2 * self.list.len()).max(FIRST_CLEANING);
+    }
+}
+
+type WatchList<K, O> = BTreeMap<K, Watchers<O>>;
 
 /// Operations waiting under keys and for deadlines.
 #[derive(Debug)]
@@ -170,12 +195,10 @@ impl<O: DelayedOperation> Purgatory<O> {
         for key in keys {
             let mut shard = lock(self.shard(key));
             match shard.get_mut(key) {
-                Some(list) => {
-                    list.retain(|other| !other.is_gone());
-                    list.push(watched.clone());
-                }
+                Some(watchers) => watchers.add(watched.clone()),
                 None => {
-                    shard.insert(key.clone(), vec![watched.clone()]);
+                    let list = vec![watched.clone()];
+                    shard.insert(key.clone(), Watchers { list, clean_at: FIRST_CLEANING });
                 }
             }
         }
@@ -191,7 +214,7 @@ impl<O: DelayedOperation> Purgatory<O> {
     /// held that a condition takes.
     pub fn check(&self, key: &O::Key) -> Vec<O> {
         let watching: Vec<Arc<Watched<O>>> = match lock(self.shard(key)).get(key) {
-            Some(list) => list.clone(),
+            Some(watchers) => watchers.list.clone(),
             None => return Vec::new(),
         };
         let mut satisfied = Vec::new();
@@ -249,7 +272,10 @@ impl<O: DelayedOperation> Purgatory<O> {
 
     /// How many places under keys are taken, leftovers included (`PurgatorySize`).
     pub fn watched(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
+        self.shards
+            .iter()
+            .map(|shard| lock(shard).values().map(|watchers| watchers.list.len()).sum::<usize>())
+            .sum()
     }
 
     /// How many operations have left so far.
@@ -265,7 +291,7 @@ impl<O: DelayedOperation> Purgatory<O> {
     pub fn waiting_under(&self, key: &O::Key) -> usize {
         lock(self.shard(key))
             .get(key)
-            .map_or(0, |list| list.iter().filter(|watched| !watched.is_gone()).count())
+            .map_or(0, |own| own.list.iter().filter(|watched| !watched.is_gone()).count())
     }
 
     fn take_if_satisfied(&self, watched: &Watched<O>, trigger: Trigger<'_, O::Key>) -> Option<O> {
@@ -290,9 +316,9 @@ impl<O: DelayedOperation> Purgatory<O> {
 
     fn drop_leftovers(&self, key: &O::Key) {
         let mut shard = lock(self.shard(key));
-        if let Some(list) = shard.get_mut(key) {
-            list.retain(|watched| !watched.is_gone());
-            if list.is_empty() {
+        if let Some(watchers) = shard.get_mut(key) {
+            watchers.clean();
+            if watchers.list.is_empty() {
                 shard.remove(key);
             }
         }
@@ -307,9 +333,9 @@ impl<O: DelayedOperation> Purgatory<O> {
     fn sweep(&self) {
         self.completed_since_sweep.store(0, Ordering::Relaxed);
         for shard in &self.shards {
-            lock(shard).retain(|_, list| {
-                list.retain(|watched| !watched.is_gone());
-                !list.is_empty()
+            lock(shard).retain(|_, watchers| {
+                watchers.clean();
+                !watchers.list.is_empty()
             });
         }
     }

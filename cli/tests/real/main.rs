@@ -16,6 +16,7 @@ mod metrics;
 mod stories;
 mod tls;
 mod volume;
+mod zero_copy;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -15,7 +15,7 @@ const CONSOLE: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The files of an authority, of the nodes it signed for, of a client, and of a stranger.
-struct Files {
+pub(crate) struct Files {
     folder: tempfile::TempDir,
 }
 
@@ -28,7 +28,7 @@ fn named(name: &str) -> CertificateParams {
 }
 
 impl Files {
-    fn make() -> Files {
+    pub(crate) fn make() -> Files {
         let files = Files { folder: tempfile::tempdir().expect("a folder") };
         for (authority, names) in [("ours", &["node", "client"][..]), ("theirs", &["stranger"])] {
             let mut params = named(authority);
@@ -52,7 +52,7 @@ impl Files {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -71,7 +71,7 @@ impl Files {
     }
 
     /// librdkafka's settings for whoever has this key, if any.
-    fn settings(&self, key: Option<&str>) -> Vec<String> {
+    pub(crate) fn settings(&self, key: Option<&str>) -> Vec<String> {
         let mut settings = vec![
             "security.protocol=ssl".to_owned(),
             format!("ssl.ca.location={}", self.text("ours.pem")),
