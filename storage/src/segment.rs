@@ -317,6 +317,11 @@ impl<D: Disk> Segment<D> {
         bound.map_err(self.failed("read", files::INDEX))
     }
 
+    /// Whether its files hold nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.size_bytes == 0 && self.index_bytes() == [0, 0]
+    }
+
     /// Sizes of the offset index and the time index.
     pub(crate) fn index_bytes(&self) -> [usize; 2] {
         [self.offset_index.size_bytes(), self.time_index.size_bytes()]

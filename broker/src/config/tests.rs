@@ -343,6 +343,10 @@ fn unknown_keys_and_keys_without_effect_are_one_warning_each() {
         ("listener.name.plaintext.ssl.client.auth", "none"),
         ("listener.name.plaintext.ssl.provider", "a"),
         ("log.retention.hours", "5"),
+        ("log.dir.failure.timeout.ms", "20000"),
+        ("max.request.partition.size.limit", "500"),
+        ("metadata.log.max.record.bytes.between.snapshots", "100000"),
+        ("num.recovery.threads.per.data.dir", "4"),
     ]);
     let texts: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(

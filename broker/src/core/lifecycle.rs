@@ -25,6 +25,9 @@ use replication::time::{Instant, Now};
 
 use crate::core::host::{CallError, Host};
 
+#[cfg(test)]
+mod tests;
+
 const REGISTRATION_VERSION: i16 = 4;
 const HEARTBEAT_VERSION: i16 = 1;
 /// How long a call may take while the broker stops.
@@ -201,6 +204,8 @@ impl BrokerLifecycle {
             };
             life.next_call = now;
             life.unanswered_since = Some(now);
+            // What is asked already may wait for a controller that is gone; the stop asks anew.
+            life.in_flight = false;
         }
         (self.host.wake_by)(now);
     }

@@ -156,6 +156,6 @@ impl<D: Disk> Log<D> {
     /// Whether nothing ever was in this log, so that what a start after a lost flush would find, its
     /// empty files or none of them, is the same to it. Most partitions of the internal topics are so.
     fn is_as_made(&self) -> bool {
-        self.made_here && self.truncations == 0 && self.log_end_offset() == Offset::ZERO
+        self.was_empty && self.truncations == 0 && self.log_end_offset() == Offset::ZERO
     }
 }

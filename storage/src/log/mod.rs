@@ -79,8 +79,8 @@ pub struct Log<D: Disk> {
     unflushed_since: Option<Instant>,
     /// Files were made, renamed or removed since the folder was synced.
     names_changed: bool,
-    /// No file of it was there before this process.
-    made_here: bool,
+    /// Nothing was in its files when this process opened it.
+    was_empty: bool,
     /// Counts truncations, so that a flush begun before one is not believed after it.
     truncations: u64,
     /// How far the cleaner got: what it says of later records is not known.

@@ -51,7 +51,7 @@ impl<D: Disk> Log<D> {
         let OpenLog { disk, dir, topic_partition, config, .. } = open;
         make_folder(disk, &dir)?;
         let found = sweep(disk, &dir)?;
-        let made_here = found.segments.is_empty() && found.snapshots.is_empty();
+        let was_empty = found.snapshots.is_empty();
         let mut producers = ProducerStateManager::new(config.producer_id_expiration);
         producers.clear(Offset::ZERO);
         let mut log = Log {
@@ -71,7 +71,7 @@ impl<D: Disk> Log<D> {
             deleted: Default::default(),
             unflushed_since: None,
             names_changed: true,
-            made_here,
+            was_empty,
             truncations: 0,
             cleaner_offset: open.cleaner_offset,
             swaps: 0,
@@ -99,6 +99,7 @@ impl<D: Disk> Log<D> {
         let mut recover = Vec::with_capacity(bases.len());
         for base in &bases {
             let opened = Segment::open(&self.disk, &self.dir, *base, now.wall_clock_ms)?;
+            self.was_empty &= *base == Offset::ZERO && opened.segment.is_empty();
             self.segments.push(opened.segment);
             recover.push(opened.needs_recovery);
         }
