@@ -17,6 +17,7 @@ mod state;
 mod subscription;
 mod sync;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use protocol::messages::{
@@ -295,15 +296,21 @@ pub(crate) fn replay(
 }
 
 /// The partition is loaded: sessions begin anew. A group beyond `group.max.size` is rebalanced, to drop
-/// those that are too many.
-pub(crate) fn on_loaded(groups: &mut Groups, scope: &mut Scope<'_>) {
+/// those that are too many; and so are those that became classic and have not rebalanced since.
+pub(crate) fn on_loaded(
+    groups: &mut Groups,
+    scope: &mut Scope<'_>,
+    not_rebalanced: &BTreeSet<String>,
+) {
     let ids: Vec<Arc<str>> = groups.keys().cloned().collect();
     for id in ids {
         with_room(groups, scope, &id, |room| {
             for member in room.group.member_ids() {
                 room.renew_session(&member);
             }
-            if room.group.size() > room.scope.config.max_size {
+            let is_too_large = room.group.size() > room.scope.config.max_size;
+            let is_unfinished = not_rebalanced.contains(&**room.id) && room.group.size() > 0;
+            if is_too_large || is_unfinished {
                 room.prepare_rebalance();
             }
         });

@@ -2,6 +2,7 @@
 //! calls. See the head of the crate for the contract.
 
 mod config;
+mod downgrades;
 mod failure;
 mod list;
 mod output;
@@ -17,6 +18,7 @@ use protocol::{ErrorCode, Offset};
 use replication::time::{Instant, Now};
 
 pub use config::{MigrationPolicy, ShardConfig};
+use downgrades::Downgrades;
 pub use failure::{append_error, fail_response, refuse_request};
 pub(crate) use output::Then;
 pub use output::{Answer, Output, Token, Write};
@@ -44,6 +46,8 @@ pub struct Shard {
     groups: Groups,
     offsets: Offsets,
     is_loaded: bool,
+    /// Only while it is loaded.
+    downgrades: Downgrades,
     /// The last offset of the partition that was replayed or written.
     written: Option<Offset>,
 }
@@ -58,6 +62,7 @@ impl Shard {
             groups: Groups::new(),
             offsets: Offsets::default(),
             is_loaded: false,
+            downgrades: Downgrades::default(),
             written: None,
         }
     }
@@ -70,6 +75,9 @@ impl Shard {
     /// Loading: takes in one record of the partition. `timestamp_ms` is the record's.
     pub fn replay(&mut self, record: &Record, offset: Offset, timestamp_ms: i64) {
         self.written = Some(offset);
+        if !self.is_loaded {
+            self.downgrades.replay(record, offset);
+        }
         match record {
             Record::OffsetCommit(key, value) => {
                 self.offsets.replay(&mut self.groups, key, value.as_ref());
@@ -97,10 +105,11 @@ impl Shard {
     pub fn on_loaded(&mut self, topics: &dyn Topics, now: Now) -> Output {
         self.is_loaded = true;
         self.offsets.see_topics(topics);
+        let unfinished = self.downgrades.finish();
         let next = now.monotonic + self.config.offsets_retention_check_interval;
         self.timers.set(TimerKey::OffsetExpiry, next);
         self.with_scope(topics, now, |groups, _, scope| {
-            classic::on_loaded(groups, scope);
+            classic::on_loaded(groups, scope, &unfinished);
             consumer::on_loaded(groups, scope);
         })
     }

@@ -436,8 +436,13 @@ fn run(steps: Vec<Step>) {
     history.end();
 }
 
+/// How many random histories to try: `PROPTEST_CASES`, or these.
+fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(300), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_keeps_what_the_clients_were_told(steps in steps()) {

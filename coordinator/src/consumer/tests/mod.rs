@@ -18,6 +18,11 @@ use super::group::ConsumerGroup;
 use crate::record::Record;
 use crate::shard::{Answer, Caller, Output, Shard, ShardConfig, Token, Topics};
 
+/// How many random histories to try: `PROPTEST_CASES`, or these.
+pub(super) fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
 /// Topics by name: id and partitions.
 #[derive(Clone, Default)]
 pub(super) struct Cluster {

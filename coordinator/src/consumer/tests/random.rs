@@ -13,7 +13,7 @@ use protocol::messages::{
 };
 use protocol::{ErrorCode, Uuid};
 
-use super::{Cluster, Host};
+use super::{Cluster, Host, cases};
 use crate::shard::ShardConfig;
 
 pub(super) const GROUP: &str = "g";
@@ -341,7 +341,7 @@ fn reported(owned: &Owned) -> Vec<TopicPartitions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
 
     #[test]
     fn no_partition_has_two_owners_and_the_group_comes_to_rest(
