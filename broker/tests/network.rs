@@ -248,7 +248,7 @@ async fn counters_count_bytes_requests_and_connections() {
     let answered = client.receive().await.expect("an answer").len() + 4;
     client.receive().await.expect("an answer");
     let counters = server.counters();
-    until(|| counters.bytes_sent.get() == 2 * answered as u64).await;
+    until(|| counters.bytes_sent() == 2 * answered as u64).await;
     assert_eq!(counters.bytes_received.get(), 2 * heartbeat(1).len() as u64);
     assert_eq!(counters.requests.get(), 2);
     assert_eq!((counters.connections_accepted.get(), counters.connections_open.get()), (1, 1));

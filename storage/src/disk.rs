@@ -13,6 +13,8 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// How [`Disk::open`] treats the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,6 +113,15 @@ pub struct RealDisk;
 /// A file of the machine.
 #[derive(Clone, Debug)]
 pub struct RealFile(Arc<fs::File>);
+
+/// Who is told of syncs.
+static SYNC_WATCHER: OnceLock<fn(Duration)> = OnceLock::new();
+
+/// From now on `watcher` is told how long each sync of a real file's data took, in this whole process. The
+/// first one stays.
+pub fn watch_syncs(watcher: fn(Duration)) {
+    let _ = SYNC_WATCHER.set(watcher);
+}
 
 impl Disk for RealDisk {
     type File = RealFile;
@@ -229,7 +240,13 @@ impl DiskFile for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        let Some(watcher) = SYNC_WATCHER.get() else {
+            return self.0.sync_data();
+        };
+        let began = Instant::now();
+        let result = self.0.sync_data();
+        watcher(began.elapsed());
+        result
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -21,7 +21,7 @@ mod time_index;
 mod txn_index;
 
 pub use config::LogConfig;
-pub use disk::{DirEntry, Disk, DiskFile, DiskSpace, OpenMode, RealDisk, RealFile};
+pub use disk::{DirEntry, Disk, DiskFile, DiskSpace, OpenMode, RealDisk, RealFile, watch_syncs};
 pub use error::{LogError, Result};
 pub use files::METADATA_FOLDER;
 pub use log::{

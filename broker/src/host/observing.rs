@@ -20,7 +20,8 @@ use crate::config::BrokerConfig;
 use crate::core::BrokerCore;
 use crate::core::settings::{StaticConfigs, broker_layers};
 use crate::metrics::{
-    BrokerSource, CountedTrace, Exporter, Observer, RequestLog, Sources, Teller, TraceNumbers, http,
+    BrokerSource, CountedTrace, Exporter, Observer, RequestLog, Sources, Teller, TraceNumbers,
+    http, syncs,
 };
 
 const LOG_ENABLED: &str = "highwater.request.log.enable";
@@ -50,6 +51,9 @@ impl Observing {
         })?;
         log.set_on(seeing.log_requests && config.roles.broker);
         let has_metrics = seeing.metrics_listener.is_some();
+        if has_metrics {
+            storage::watch_syncs(syncs::record);
+        }
         let sources = Sources {
             node: config.node_id,
             cluster_id: cluster_id.to_owned(),

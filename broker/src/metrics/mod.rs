@@ -15,6 +15,7 @@
 //! | `recent.rs` | quantiles and rates of the last minutes |
 //! | `text.rs` | the text form |
 //! | `http.rs` | the endpoint |
+//! | `syncs.rs` | how long the disk takes |
 //! | `process.rs` | the process as the system sees it |
 
 mod families;
@@ -24,6 +25,7 @@ mod process;
 mod recent;
 mod request_log;
 mod requests;
+pub mod syncs;
 mod text;
 mod trace_counts;
 
@@ -42,6 +44,7 @@ use families::controller::ControllerFacts;
 use families::node::BusySince;
 use families::requests::RecentRequests;
 use families::topics::ByteRates;
+use recent::RecentQuantiles;
 use text::Page;
 
 pub use families::fetchers::FetcherReport;
@@ -90,6 +93,7 @@ struct Kept {
     bytes: ByteRates,
     fetches: families::fetchers::FetchRates,
     busy: Option<BusySince>,
+    syncs: RecentQuantiles<()>,
 }
 
 /// Makes pages, one at a time.
@@ -107,6 +111,7 @@ impl<D: Disk> Exporter<D> {
             bytes: ByteRates::over(FIFTEEN_MINUTES),
             fetches: families::fetchers::fetch_rates(),
             busy: None,
+            syncs: RecentQuantiles::default(),
         };
         let started = sources.clock.now().monotonic;
         Self { sources, started, kept: Arc::new(Mutex::new(kept)) }
@@ -173,6 +178,7 @@ fn add_broker<D: Disk>(
     families::topics::add(page, core.replicas.counts(), &mut kept.bytes, now, started);
     let partitions = families::partitions::look(&core.replicas, now);
     families::replicas::add(page, core, &partitions, &sources.trace, now);
+    families::replicas::add_syncs(page, &mut kept.syncs, now);
     families::partitions::add(page, &partitions);
     families::fetchers::add(page, &(broker.fetchers)(), &mut kept.fetches, now, started);
     families::groups::add(page, &core.groups.census(), observer.offsets_committed.get());

@@ -22,6 +22,8 @@ pub struct ListenerCounters {
     pub refused: Counter,
     /// Open now.
     pub open: Counter,
+    /// Closed again, by either side.
+    pub closed: Counter,
 }
 
 /// Sees every request of a server.

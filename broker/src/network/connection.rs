@@ -314,7 +314,7 @@ impl Connection {
         let parts = encode_response(correlation_id, api_key, version, body)
             .map_err(|error| Ending::Unwritable { api_key, version, error })?;
         let result = self.stream.send(parts, self.shared.max_idle, sent).await;
-        self.shared.counters.bytes_sent.add(sent.bytes);
+        self.shared.counters.bytes_sent_by_write.add(sent.bytes - sent.by_sendfile);
         self.shared.counters.bytes_sent_by_sendfile.add(sent.by_sendfile);
         self.note_active();
         Ok(result?)

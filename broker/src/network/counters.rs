@@ -8,9 +8,9 @@ pub use crate::counting::Counter;
 pub struct NetworkCounters {
     /// Bytes read from clients.
     pub bytes_received: Counter,
-    /// Bytes written to clients, by every way.
-    pub bytes_sent: Counter,
-    /// Of the bytes written, those that went from file to socket by `sendfile`.
+    /// Bytes sent to clients that were written from memory.
+    pub bytes_sent_by_write: Counter,
+    /// Bytes sent to clients that went from file to socket by `sendfile`.
     pub bytes_sent_by_sendfile: Counter,
     /// Requests handed to the service.
     pub requests: Counter,
@@ -28,4 +28,11 @@ pub struct NetworkCounters {
     pub requests_refused: Counter,
     /// Answers that broke off because the disk failed, not the client (rule F08).
     pub disk_errors: Counter,
+}
+
+impl NetworkCounters {
+    /// Bytes sent to clients by every way.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_sent_by_write.get() + self.bytes_sent_by_sendfile.get()
+    }
 }

@@ -329,6 +329,7 @@ impl Drop for Registration {
         self.server.connections.lock().remove(&self.id);
         self.server.shared.counters.connections_open.subtract(1);
         self.counters.open.subtract(1);
+        self.counters.closed.add(1);
     }
 }
 

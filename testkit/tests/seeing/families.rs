@@ -111,6 +111,8 @@ fn traffic_moves_what_is_told_of_topics_logs_and_replication() {
         1.0,
     );
     assert!(after[0].sum("kafka_server_socketservermetrics_connection_count", &plaintext) >= 3.0);
+    // A new leader epoch is made durable before its first record.
+    assert!(after[0].sum("kafka_log_logflushstats_logflushrateandtimems_count", &[]) >= 1.0);
     let rate = after[1].sum("kafka_server_replicafetchermanager_minfetchrate", &[]);
     assert!(rate > 0.0, "{rate}");
 }

@@ -22,3 +22,49 @@ pub(super) mod partitions;
 pub(super) mod replicas;
 pub(super) mod requests;
 pub(super) mod topics;
+
+use crate::counting::Snapshot;
+use crate::metrics::text::{Labels, Page};
+
+/// The quantiles that Kafka's histograms tell.
+const QUANTILES: [(&str, f64); 6] = [
+    ("0.50", 0.5),
+    ("0.75", 0.75),
+    ("0.95", 0.95),
+    ("0.98", 0.98),
+    ("0.99", 0.99),
+    ("0.999", 0.999),
+];
+
+/// A histogram as it is shown.
+struct ShownHistogram {
+    labels: Labels,
+    /// Everything so far.
+    all: Snapshot,
+    /// What came lately.
+    recent: Snapshot,
+}
+
+/// Histograms of one name: quantiles of what came lately, and how many and how much in all. What was
+/// counted is divided by `divisor`.
+fn add_histograms(
+    page: &mut Page,
+    name: &str,
+    help: &str,
+    divisor: f64,
+    histograms: &[ShownHistogram],
+) {
+    let quantiles = histograms.iter().flat_map(|shown| {
+        QUANTILES.map(|(label, quantile)| {
+            let value = shown.recent.quantile(quantile);
+            let value = value.map_or(f64::NAN, |value| value / divisor);
+            (shown.labels.and("quantile", label), value)
+        })
+    });
+    page.gauges(name, &format!("{help} Quantiles of the last minutes."), quantiles);
+    let counts = histograms.iter().map(|shown| (shown.labels.clone(), shown.all.count()));
+    page.counters(&format!("{name}_count"), &format!("{help} How many."), counts);
+    let sums =
+        histograms.iter().map(|shown| (shown.labels.clone(), shown.all.sum() as f64 / divisor));
+    page.counters(&format!("{name}_sum"), &format!("{help} Their sum."), sums);
+}

@@ -25,7 +25,7 @@ pub(in crate::metrics) fn add(page: &mut Page, observer: &Observer) {
     page.counters(
         &format!("{prefix}_close_total"),
         "Connections closed again, by either side.",
-        of(|counters| counters.accepted.get().saturating_sub(counters.open.get())),
+        of(|counters| counters.closed.get()),
     );
     page.counters(
         "highwater_connections_refused_total",
@@ -39,7 +39,7 @@ pub(in crate::metrics) fn add(page: &mut Page, observer: &Observer) {
         network.connections_expired.get(),
     );
     let by_sendfile = network.bytes_sent_by_sendfile.get();
-    let by_write = network.bytes_sent.get().saturating_sub(by_sendfile);
+    let by_write = network.bytes_sent_by_write.get();
     page.counters(
         "highwater_network_sent_bytes_total",
         "Bytes sent to clients and followers: from file to socket in the kernel, or written from memory.",

@@ -7,8 +7,11 @@ use replication::time::Instant;
 use storage::Disk;
 
 use super::partitions::PartitionFacts;
+use super::{ShownHistogram, add_histograms};
 use crate::core::BrokerCore;
 use crate::core::replicas::ReplicaManager;
+use crate::metrics::recent::RecentQuantiles;
+use crate::metrics::syncs;
 use crate::metrics::text::{Labels, Page};
 use crate::metrics::trace_counts::TraceNumbers;
 
@@ -165,6 +168,23 @@ fn add_dirs<D: Disk>(page: &mut Page, replicas: &ReplicaManager<D>) {
         "highwater_log_directory_usable_bytes",
         "The room left on a log directory's volume.",
         dirs.iter().filter_map(|dir| Some((of(&dir.path), dir.space?.usable_bytes))),
+    );
+}
+
+/// How long the disk takes.
+pub(in crate::metrics) fn add_syncs(
+    page: &mut Page,
+    recent: &mut RecentQuantiles<()>,
+    now: Instant,
+) {
+    let all = syncs::snapshot();
+    let recent = recent.recent((), &all, now);
+    add_histograms(
+        page,
+        "kafka_log_logflushstats_logflushrateandtimems",
+        "Times to make a file durable, in milliseconds, for the whole process.",
+        1000.0,
+        &[ShownHistogram { labels: Labels::none(), all, recent }],
     );
 }
 

@@ -3,21 +3,12 @@
 use protocol::ApiKey;
 use replication::time::Instant;
 
+use super::{ShownHistogram, add_histograms};
 use crate::counting::Snapshot;
 use crate::metrics::observer::Observer;
 use crate::metrics::recent::RecentQuantiles;
 use crate::metrics::requests::{KindNumbers, Measure, RequestKind};
 use crate::metrics::text::{Labels, Page};
-
-/// The quantiles that Kafka's histograms tell.
-const QUANTILES: [(&str, f64); 6] = [
-    ("0.50", 0.5),
-    ("0.75", 0.75),
-    ("0.95", 0.95),
-    ("0.98", 0.98),
-    ("0.99", 0.99),
-    ("0.999", 0.999),
-];
 
 /// What of the recent past is kept between pages, by the request's name and the measure.
 pub type RecentRequests = RecentQuantiles<(&'static str, Measure)>;
@@ -101,21 +92,12 @@ fn add_measure(
     now: Instant,
 ) {
     let (name, help, divisor) = facts(measure);
-    let (mut quantiles, mut counts, mut sums) = (Vec::new(), Vec::new(), Vec::new());
-    for shown in shown {
-        let labels = Labels::of(&[("request", shown.name)]);
-        let stands = &shown.measures[measure as usize];
-        let lately = recent.recent((shown.name, measure), stands, now);
-        for (label, quantile) in QUANTILES {
-            let value = lately.quantile(quantile).map_or(f64::NAN, |value| value / divisor);
-            quantiles.push((labels.and("quantile", label), value));
-        }
-        counts.push((labels.clone(), stands.count()));
-        sums.push((labels, stands.sum() as f64 / divisor));
-    }
-    page.gauges(name, &format!("{help} Quantiles of the last minutes."), quantiles);
-    page.counters(&format!("{name}_count"), &format!("{help} How many."), counts);
-    page.counters(&format!("{name}_sum"), &format!("{help} Their sum."), sums);
+    let histograms = shown.iter().map(|shown| {
+        let all = shown.measures[measure as usize].clone();
+        let recent = recent.recent((shown.name, measure), &all, now);
+        ShownHistogram { labels: Labels::of(&[("request", shown.name)]), all, recent }
+    });
+    add_histograms(page, name, help, divisor, &histograms.collect::<Vec<_>>());
 }
 
 fn shown(numbers: &[KindNumbers]) -> Vec<Shown> {
