@@ -9,7 +9,7 @@
 mod describe;
 
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -28,6 +28,8 @@ use crate::network::RequestContext;
 const QUEUED_LINES: usize = 8192;
 /// And bytes of them.
 const QUEUED_BYTES: u64 = 16 * 1024 * 1024;
+/// Lines are written once so many bytes of them are there, or no more come.
+const WRITTEN_AT_ONCE_BYTES: usize = 64 * 1024;
 /// How long the end of a node waits for the last lines.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -157,7 +159,7 @@ impl RequestLog {
     fn start(&self, target: Target) {
         let (queue, messages) = sync_channel(QUEUED_LINES);
         let counts = self.counts.clone();
-        let writing = move || write_all(BufWriter::new(target), &messages, &counts);
+        let writing = move || write_all(target, &messages, &counts);
         match std::thread::Builder::new().name("request-log".into()).spawn(writing) {
             Ok(_) => {
                 let _ = self.queue.set(queue);
@@ -198,45 +200,68 @@ impl RequestLog {
     }
 }
 
-/// Writes lines until the log is gone. A file that takes none is told once, until it takes some again.
-fn write_all(mut out: impl Write, messages: &Receiver<Message>, counts: &Counts) {
-    let mut is_failing = false;
-    loop {
-        let message = match messages.try_recv() {
-            Ok(message) => message,
-            Err(TryRecvError::Disconnected) => break,
-            Err(TryRecvError::Empty) => {
-                let _ = out.flush();
-                match messages.recv() {
-                    Ok(message) => message,
-                    Err(_) => break,
-                }
-            }
-        };
-        match message {
-            Message::Line(line) => {
-                counts.queued_bytes.subtract(line.len() as u64);
-                match out.write_all(line.as_bytes()) {
-                    Ok(()) => {
-                        counts.written.add(1);
-                        is_failing = false;
-                    }
-                    Err(error) => {
-                        counts.dropped.add(1);
-                        if !is_failing {
-                            tracing::warn!(%error, "the request log cannot be written");
-                        }
-                        is_failing = true;
-                    }
-                }
-            }
-            Message::Flush(done) => {
-                let _ = out.flush();
-                let _ = done.try_send(());
-            }
+/// The writing end. Only whole lines are written, many at once: nodes may share a file.
+struct Writer<'a> {
+    out: Target,
+    counts: &'a Counts,
+    pending: Vec<u8>,
+    lines: u64,
+    is_failing: bool,
+}
+
+impl Writer<'_> {
+    fn add(&mut self, line: &str) {
+        self.counts.queued_bytes.subtract(line.len() as u64);
+        self.pending.extend_from_slice(line.as_bytes());
+        self.lines += 1;
+        if self.pending.len() >= WRITTEN_AT_ONCE_BYTES {
+            self.write();
         }
     }
-    let _ = out.flush();
+
+    /// Writes what is there. A file that takes nothing is told once, until it takes something again.
+    fn write(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        match self.out.write_all(&self.pending).and_then(|()| self.out.flush()) {
+            Ok(()) => {
+                self.counts.written.add(self.lines);
+                self.is_failing = false;
+            }
+            Err(error) => {
+                self.counts.dropped.add(self.lines);
+                if !self.is_failing {
+                    tracing::warn!(%error, "the request log cannot be written");
+                }
+                self.is_failing = true;
+            }
+        }
+        self.pending.clear();
+        self.lines = 0;
+    }
+}
+
+/// Writes lines until the log is gone.
+fn write_all(out: Target, messages: &Receiver<Message>, counts: &Counts) {
+    let mut writer = Writer { out, counts, pending: Vec::new(), lines: 0, is_failing: false };
+    loop {
+        let message = match messages.try_recv() {
+            Err(TryRecvError::Empty) => {
+                writer.write();
+                messages.recv().ok()
+            }
+            message => message.ok(),
+        };
+        match message {
+            Some(Message::Line(line)) => writer.add(&line),
+            Some(Message::Flush(done)) => {
+                writer.write();
+                let _ = done.try_send(());
+            }
+            None => return writer.write(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use broker::config::BrokerConfig;
-use broker::host::{Node, NodeOptions};
+use broker::host::{Node, NodeOptions, StartError};
 use protocol::messages::CreateTopicsRequest;
 use protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
@@ -28,6 +28,18 @@ pub struct World {
 impl World {
     /// So many nodes, each broker and controller, with these settings beside what they need.
     pub fn start(nodes: i32, settings: &[(&str, &str)]) -> World {
+        for _ in 0..5 {
+            match World::try_start(nodes, settings) {
+                Ok(world) => return world,
+                // Somebody else took a port between its choice and its use.
+                Err(StartError::ControllerListen { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("no ports");
+    }
+
+    fn try_start(nodes: i32, settings: &[(&str, &str)]) -> Result<World, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let folder = tempfile::tempdir().expect("a folder");
@@ -62,17 +74,18 @@ impl World {
             assert!(warnings.is_empty(), "{warnings:?}");
             starting.push((id, runtime.spawn(Node::start(config, NodeOptions::new("seeing")))));
         }
-        let started = starting
-            .into_iter()
-            .map(|(id, node)| (id, runtime.block_on(node).expect("no panic").expect("a node")));
-        let nodes = started.collect();
+        let started = starting.into_iter().map(|(id, node)| {
+            let node = runtime.block_on(node).expect("no panic")?;
+            Ok((id, node))
+        });
+        let nodes = started.collect::<Result<_, StartError>>()?;
         let world = World { runtime, nodes, folder };
         world.eventually("all brokers run", || {
             world.ids().all(|id| {
                 world.page(id).plain("kafka_server_kafkaserver_brokerstate").is_ok_and(|n| n == 3.0)
             })
         });
-        world
+        Ok(world)
     }
 
     pub fn ids(&self) -> impl Iterator<Item = i32> {

@@ -234,3 +234,28 @@ fn it_is_off_until_it_is_turned_on_and_again_when_it_is_turned_off() {
     nowhere.set_on(true);
     assert!(!nowhere.is_on());
 }
+
+#[test]
+fn nodes_that_share_a_file_do_not_cut_each_others_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("requests.log");
+    let logs = [(); 3].map(|()| RequestLog::open(Some(&path)).expect("a file"));
+    std::thread::scope(|scope| {
+        for log in &logs {
+            scope.spawn(|| {
+                log.set_on(true);
+                let (request, response) = fetch(50);
+                let draft = Draft::new(&context(ApiKey::Fetch, "c"), &request);
+                for _ in 0..200 {
+                    log.write(&draft, &ended(&response));
+                }
+                log.flush();
+            });
+        }
+    });
+    let text = std::fs::read_to_string(&path).expect("text");
+    for line in text.lines() {
+        serde_json::from_str::<Value>(line).expect("a whole line");
+    }
+    assert_eq!(text.lines().count(), 600);
+}
