@@ -136,6 +136,8 @@ pub fn render(schemas: &Schemas, options: Options) -> Result<Vec<(PathBuf, Strin
         reflect::write_registry(&mut writer, &messages);
         reflect::write_arbitrary_body(&mut writer, &schemas.apis, "Request");
         reflect::write_arbitrary_body(&mut writer, &schemas.apis, "Response");
+        reflect::write_json_body(&mut writer, &schemas.apis, "Request");
+        reflect::write_json_body(&mut writer, &schemas.apis, "Response");
     }
     files.push(("messages.rs".into(), writer.finish()));
 

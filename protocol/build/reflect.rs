@@ -22,7 +22,42 @@ pub fn write_message(writer: &mut Writer, message: &Message) {
         writer.line("}");
         writer.line("}");
         writer.line("");
+        write_from_json(writer, current);
     }
+}
+
+/// What the JSON leaves out is the default, what the version lacks is passed over; a name that no
+/// version knows is an error.
+fn write_from_json(writer: &mut Writer, current: &Struct) {
+    writer.line("#[allow(unused_variables)]");
+    writer.line(format!("impl FromJson for {} {{", current.name));
+    writer.line("fn from_json(value: &Value, version: i16) -> Result<Self, JsonError> {");
+    let names: Vec<String> =
+        current.fields.iter().map(|field| format!("\"{}\"", json_name(&field.name))).collect();
+    writer.line(format!(
+        "let fields = JsonFields::of(\"{}\", value, &[{}])?;",
+        current.name,
+        names.join(", ")
+    ));
+    writer.line("Ok(Self {");
+    for field in &current.fields {
+        let name = identifier(&field.rust_name);
+        let default = default_value(field);
+        let value = format!("fields.read(\"{}\", version, {default})?", json_name(&field.name));
+        match condition(field.versions, current.versions) {
+            None => writer.line(format!("{name}: {value},")),
+            Some(test) => {
+                writer.line(format!("{name}: if {test} {{ {value} }} else {{ {default} }},"));
+            }
+        }
+    }
+    if !current.flexible.is_empty() {
+        writer.line("unknown_tagged_fields: Vec::new(),");
+    }
+    writer.line("})");
+    writer.line("}");
+    writer.line("}");
+    writer.line("");
 }
 
 fn write_to_json(writer: &mut Writer, current: &Struct) {
@@ -124,6 +159,38 @@ pub fn write_arbitrary_body(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
     for api in apis {
         let random = format!("<{}{kind} as crate::reflect::Reflect>::arbitrary", api.name);
         writer.line(format!("ApiKey::{0} => {random}(source, version).into(),", api.name));
+    }
+    writer.line("}");
+    writer.line("}");
+    writer.line("}");
+    writer.line("");
+}
+
+/// Writes the way from JSON to the body of any API, and back.
+pub fn write_json_body(writer: &mut Writer, apis: &[ApiFile], kind: &str) {
+    writer.line(format!("impl {kind}Body {{"));
+    writer.doc("A body of `api_key` with the fields that `value` names and `version` carries.");
+    writer.line("pub fn from_json(");
+    writer.line("api_key: ApiKey,");
+    writer.line("value: &crate::reflect::Value,");
+    writer.line("version: i16,");
+    writer.line(") -> Result<Self, crate::reflect::JsonError> {");
+    writer.line("Ok(match api_key {");
+    for api in apis {
+        let read = format!("<{}{kind} as crate::reflect::FromJson>::from_json", api.name);
+        writer.line(format!("ApiKey::{0} => {read}(value, version)?.into(),", api.name));
+    }
+    writer.line("})");
+    writer.line("}");
+    writer.line("");
+    writer.doc("The fields that `version` carries.");
+    writer.line("pub fn to_json(&self, version: i16) -> crate::reflect::Value {");
+    writer.line("match self {");
+    for api in apis {
+        writer.line(format!(
+            "Self::{}(body) => crate::reflect::Reflect::to_json(body, version),",
+            api.name
+        ));
     }
     writer.line("}");
     writer.line("}");

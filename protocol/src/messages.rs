@@ -25,7 +25,9 @@ mod prelude {
     pub(super) use crate::error::{DecodeError, EncodeError};
     pub(super) use crate::parts::Records;
     #[cfg(feature = "json")]
-    pub(super) use crate::reflect::{JsonObject, Reflect, Source, ToJson, Value, arbitrary};
+    pub(super) use crate::reflect::{
+        FromJson, JsonError, JsonFields, JsonObject, Reflect, Source, ToJson, Value, arbitrary,
+    };
     pub(super) use crate::types::Uuid;
 }
 

@@ -1,5 +1,5 @@
 //! For tests and tools (feature `json`): messages as JSON in the form that Kafka's own converters give
-//! them, and messages filled at random. Nothing of a running node uses this.
+//! them, made from such JSON, and filled at random. Nothing of a running node uses this.
 
 use bytes::Bytes;
 use serde_json::Value as JsonValue;
@@ -16,7 +16,7 @@ pub type JsonObject = serde_json::Map<String, JsonValue>;
 pub type Source<'a> = dyn FnMut() -> u64 + 'a;
 
 /// A generated struct that can be looked into.
-pub trait Reflect: Message {
+pub trait Reflect: Message + FromJson {
     /// The fields that `version` carries. Tagged fields that hold their default are left out; bytes and
     /// records are base64, uuids Kafka's own base64.
     fn to_json(&self, version: i16) -> Value;
@@ -78,6 +78,176 @@ impl<T: ToJson> ToJson for Option<T> {
     fn to_json(&self, version: i16) -> Value {
         self.as_ref().map_or(Value::Null, |value| value.to_json(version))
     }
+}
+
+/// A value made from JSON, as [`ToJson`] writes it.
+pub trait FromJson: Sized {
+    /// The value. Fields of a struct that the JSON does not name hold their default, and those that
+    /// `version` lacks are passed over, so that one text serves many versions.
+    fn from_json(value: &Value, version: i16) -> Result<Self, JsonError>;
+}
+
+/// Why JSON is no such message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// A value of another kind than the field's.
+    #[error("{value} where {wanted} was expected")]
+    Kind {
+        /// What the field holds.
+        wanted: &'static str,
+        /// What was there.
+        value: String,
+    },
+    /// A name that no version of the struct has.
+    #[error("{of} has no field {name}")]
+    NoSuchField {
+        /// The struct.
+        of: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An error inside a field.
+    #[error("{name}: {error}")]
+    Inside {
+        /// The field.
+        name: &'static str,
+        /// What is wrong there.
+        error: Box<JsonError>,
+    },
+}
+
+impl JsonError {
+    fn kind(wanted: &'static str, value: &Value) -> JsonError {
+        JsonError::Kind { wanted, value: value.to_string() }
+    }
+}
+
+/// The fields that a struct's JSON names.
+#[derive(Debug)]
+pub struct JsonFields<'a>(&'a JsonObject);
+
+impl<'a> JsonFields<'a> {
+    /// Checks that this is an object with none but these names.
+    pub fn of(
+        name: &'static str,
+        value: &'a Value,
+        fields: &[&'static str],
+    ) -> Result<JsonFields<'a>, JsonError> {
+        let object = value.as_object().ok_or_else(|| JsonError::kind("an object", value))?;
+        match object.keys().find(|key| !fields.contains(&key.as_str())) {
+            Some(unknown) => Err(JsonError::NoSuchField { of: name, name: unknown.clone() }),
+            None => Ok(JsonFields(object)),
+        }
+    }
+
+    /// The field's value, or its default when the JSON does not name it.
+    pub fn read<T: FromJson>(
+        &self,
+        name: &'static str,
+        version: i16,
+        default: T,
+    ) -> Result<T, JsonError> {
+        match self.0.get(name) {
+            None => Ok(default),
+            Some(value) => T::from_json(value, version)
+                .map_err(|error| JsonError::Inside { name, error: Box::new(error) }),
+        }
+    }
+}
+
+macro_rules! integer_from_json {
+    ($($plain:ty),*) => {
+        $(impl FromJson for $plain {
+            fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+                let number = value.as_i64().and_then(|number| number.try_into().ok());
+                number.ok_or_else(|| JsonError::kind(stringify!($plain), value))
+            }
+        })*
+    };
+}
+
+integer_from_json!(i8, i16, u16, i32, i64);
+
+impl FromJson for bool {
+    fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+        value.as_bool().ok_or_else(|| JsonError::kind("true or false", value))
+    }
+}
+
+impl FromJson for f64 {
+    fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+        value.as_f64().ok_or_else(|| JsonError::kind("a number", value))
+    }
+}
+
+impl FromJson for String {
+    fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+        value.as_str().map(str::to_owned).ok_or_else(|| JsonError::kind("a text", value))
+    }
+}
+
+impl FromJson for Bytes {
+    fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+        let bytes = value.as_str().and_then(unbase64);
+        bytes.map(Bytes::from).ok_or_else(|| JsonError::kind("base64", value))
+    }
+}
+
+impl FromJson for Records {
+    fn from_json(value: &Value, version: i16) -> Result<Self, JsonError> {
+        Bytes::from_json(value, version).map(Records::Bytes)
+    }
+}
+
+impl FromJson for Uuid {
+    fn from_json(value: &Value, _version: i16) -> Result<Self, JsonError> {
+        let uuid = value.as_str().and_then(Uuid::from_base64);
+        uuid.ok_or_else(|| JsonError::kind("a uuid", value))
+    }
+}
+
+impl<T: FromJson> FromJson for Vec<T> {
+    fn from_json(value: &Value, version: i16) -> Result<Self, JsonError> {
+        let elements = value.as_array().ok_or_else(|| JsonError::kind("a list", value))?;
+        elements.iter().map(|element| T::from_json(element, version)).collect()
+    }
+}
+
+impl<T: FromJson> FromJson for Option<T> {
+    fn from_json(value: &Value, version: i16) -> Result<Self, JsonError> {
+        if value.is_null() { Ok(None) } else { T::from_json(value, version).map(Some) }
+    }
+}
+
+/// The bytes behind standard base64 with padding.
+pub fn unbase64(text: &str) -> Option<Vec<u8>> {
+    let digit = |letter: u8| {
+        Some(match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        })
+    };
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let body = text.trim_end_matches('=');
+    if text.len() - body.len() > 2 {
+        return None;
+    }
+    for chunk in body.as_bytes().chunks(4) {
+        let mut word = 0u32;
+        for i in 0..4 {
+            let value = chunk.get(i).map_or(Some(0), |letter| digit(*letter))?;
+            word = word << 6 | u32::from(value);
+        }
+        bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
+    }
+    Some(bytes)
 }
 
 /// Standard base64 with padding.
@@ -153,5 +323,21 @@ pub mod arbitrary {
         (0..count)
             .map(|i| UnknownTaggedField { tag: 100 + i as u32 * 1000, data: bytes(source) })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base64, unbase64};
+
+    #[test]
+    fn base64_comes_back_as_the_same_bytes_whatever_their_number() {
+        for length in 0..10u8 {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte.wrapping_mul(77)).collect();
+            assert_eq!(unbase64(&base64(&bytes)), Some(bytes));
+        }
+        assert_eq!(unbase64("AAA"), None);
+        assert_eq!(unbase64("A==="), None);
+        assert_eq!(unbase64("A*A="), None);
     }
 }

@@ -93,6 +93,8 @@ pub struct RoundTrip {
     pub fields: Value,
     pub encoded: Result<Bytes, EncodeError>,
     pub encoded_size: Result<usize, EncodeError>,
+    /// The bytes of the message that the fields make.
+    pub from_fields: Result<Bytes, String>,
 }
 
 type RoundTripFn = fn(Bytes, i16) -> Result<RoundTrip, DecodeError>;
@@ -111,8 +113,12 @@ pub struct AnyMessage {
 
 fn round_trip<M: Reflect>(bytes: Bytes, version: i16) -> Result<RoundTrip, DecodeError> {
     let message = M::from_bytes(bytes, version)?;
+    let fields = message.to_json(version);
+    let from_fields = M::from_json(&fields, version).map_err(|error| error.to_string());
     Ok(RoundTrip {
-        fields: message.to_json(version),
+        fields,
+        from_fields: from_fields
+            .and_then(|message| message.to_bytes(version).map_err(|error| error.to_string())),
         encoded: message.to_bytes(version),
         encoded_size: message.encoded_size(version),
     })
