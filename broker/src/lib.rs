@@ -6,6 +6,7 @@ pub mod core;
 pub mod counting;
 pub mod handlers;
 pub mod host;
+pub mod log_levels;
 pub mod metrics;
 pub mod network;
 pub mod tls;

@@ -3,11 +3,11 @@
 //!
 //! | resource | judged here |
 //! |---|---|
-//! | a logger | refused: log levels belong to one process, and this one fixes them at its start (`RUST_LOG`) |
+//! | a logger | wholly, see [`super::loggers`]; AlterConfigs, which would replace all of them, is refused |
 //! | a broker by id | only its own: another broker's configs are to be sent to that one |
 //! | a broker by id, or all | how far the number of a pool's threads moves from what is in force here |
 //!
-//! Answers keep the request's order. Everything is INVALID_REQUEST, as with Kafka.
+//! Answers keep the request's order. What is refused for a broker is INVALID_REQUEST, as with Kafka.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,11 +27,10 @@ use super::describe_configs::broker_value;
 use super::forward::to_controller;
 use crate::core::{BrokerCore, CallContext, Outcome, Responder};
 
-const LOGGERS_REFUSED: &str =
-    "this broker's log levels are set at its start and cannot be changed by a request";
+const LOGGERS_REFUSED: &str = "log levels can be changed one by one only";
 /// Kafka's numbers of the steps: set, delete, append, subtract.
-const SET: i8 = 0;
-const DELETE: i8 = 1;
+pub(super) const SET: i8 = 0;
+pub(super) const DELETE: i8 = 1;
 const LAST_OPERATION: i8 = 3;
 
 /// What a request wants of one resource.
@@ -41,11 +40,15 @@ struct Wanted<'a> {
     steps: Vec<Step<'a>>,
 }
 
-struct Step<'a> {
-    key: &'a str,
-    operation: i8,
-    value: Option<&'a str>,
+/// One key and what shall become of it.
+pub(super) struct Step<'a> {
+    pub(super) key: &'a str,
+    pub(super) operation: i8,
+    pub(super) value: Option<&'a str>,
 }
+
+/// What is decided here about a resource: done, or refused with a code and a message.
+type Verdict = Result<(), (ErrorCode, String)>;
 
 pub(super) fn handle<D: Disk>(
     core: &Arc<BrokerCore<D>>,
@@ -66,10 +69,11 @@ pub(super) fn handle<D: Disk>(
             })
             .collect(),
     });
-    let refusals = judge(core, &wanted.collect::<Vec<_>>());
-    let places = take_refused(&mut request.resources, refusals, |resource, message| AlterResult {
-        error_code: ErrorCode::InvalidRequest.code(),
-        error_message: Some(message),
+    let refuse = |_: &Wanted<'_>| Err((ErrorCode::InvalidRequest, LOGGERS_REFUSED.to_owned()));
+    let verdicts = judge(core, &wanted.collect::<Vec<_>>(), refuse);
+    let places = take_judged(&mut request.resources, verdicts, |resource, verdict| AlterResult {
+        error_code: verdict.as_ref().err().map_or(0, |(code, _)| code.code()),
+        error_message: verdict.err().map(|(_, message)| message),
         resource_type: resource.resource_type,
         resource_name: resource.resource_name.clone(),
         ..AlterResult::default()
@@ -110,11 +114,15 @@ pub(super) fn handle_incremental<D: Disk>(
             })
             .collect(),
     });
-    let refusals = judge(core, &wanted.collect::<Vec<_>>());
+    let (node, validate_only) = (core.node.get(), request.validate_only);
+    let loggers = |wanted: &Wanted<'_>| {
+        super::loggers::alter(node, wanted.name, &wanted.steps, validate_only)
+    };
+    let verdicts = judge(core, &wanted.collect::<Vec<_>>(), loggers);
     let places =
-        take_refused(&mut request.resources, refusals, |resource, message| IncrementalResult {
-            error_code: ErrorCode::InvalidRequest.code(),
-            error_message: Some(message),
+        take_judged(&mut request.resources, verdicts, |resource, verdict| IncrementalResult {
+            error_code: verdict.as_ref().err().map_or(0, |(code, _)| code.code()),
+            error_message: verdict.err().map(|(_, message)| message),
             resource_type: resource.resource_type,
             resource_name: resource.resource_name.clone(),
             ..IncrementalResult::default()
@@ -139,22 +147,26 @@ pub(super) fn handle_incremental<D: Disk>(
     to_controller(core, context.api_version, request.into(), merged);
 }
 
-/// Takes the resources that are refused here out of a request; their results stand in their places.
-fn take_refused<T, R>(
+/// Takes the resources that are decided here out of a request; their results stand in their places.
+fn take_judged<T, R>(
     resources: &mut Vec<T>,
-    refusals: Vec<Option<String>>,
-    result: impl Fn(&T, String) -> R,
+    verdicts: Vec<Option<Verdict>>,
+    result: impl Fn(&T, Verdict) -> R,
 ) -> Vec<Option<R>> {
-    let each = refusals.into_iter().zip(&*resources);
+    let each = verdicts.into_iter().zip(&*resources);
     let places: Vec<Option<R>> =
-        each.map(|(refusal, resource)| refusal.map(|message| result(resource, message))).collect();
+        each.map(|(verdict, resource)| verdict.map(|verdict| result(resource, verdict))).collect();
     let mut place = places.iter();
     resources.retain(|_| place.next().is_some_and(Option::is_none));
     places
 }
 
-/// Why each resource is refused here; `None` for those that are the controller's to judge.
-fn judge<D: Disk>(core: &BrokerCore<D>, wanted: &[Wanted<'_>]) -> Vec<Option<String>> {
+/// What is decided here about each resource; `None` for those that are the controller's to judge.
+fn judge<D: Disk>(
+    core: &BrokerCore<D>,
+    wanted: &[Wanted<'_>],
+    loggers: impl Fn(&Wanted<'_>) -> Verdict,
+) -> Vec<Option<Verdict>> {
     let mut seen = BTreeSet::new();
     let keys = wanted.iter().map(|resource| (resource.kind, resource.name));
     let repeated: BTreeSet<(i8, &str)> = keys.filter(|key| !seen.insert(*key)).collect();
@@ -163,8 +175,11 @@ fn judge<D: Disk>(core: &BrokerCore<D>, wanted: &[Wanted<'_>]) -> Vec<Option<Str
             return None;
         }
         match ConfigResourceType::from_code(resource.kind) {
-            Some(ConfigResourceType::BrokerLogger) => Some(LOGGERS_REFUSED.to_owned()),
-            Some(ConfigResourceType::Broker) => judge_broker(core, resource).err(),
+            Some(ConfigResourceType::BrokerLogger) => Some(loggers(resource)),
+            Some(ConfigResourceType::Broker) => {
+                let refusal = judge_broker(core, resource).err()?;
+                Some(Err((ErrorCode::InvalidRequest, refusal)))
+            }
             _ => None,
         }
     });

@@ -6,7 +6,7 @@
 //! answered by the network in version 0 with error 35.
 
 use controller::ClusterImage;
-use controller::state::default_features;
+use controller::state::{FeatureSupport, default_features};
 use protocol::messages::api_versions_response::{
     ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
 };
@@ -16,6 +16,9 @@ use storage::Disk;
 
 use super::SERVED;
 use crate::core::{BrokerCore, CallContext};
+
+/// The first version that may tell of features whose lowest level is 0.
+const FIRST_WITH_LEVEL_0: i16 = 4;
 
 pub(super) fn handle<D: Disk>(
     core: &BrokerCore<D>,
@@ -29,16 +32,19 @@ pub(super) fn handle<D: Disk>(
     let image = &core.directory().image;
     ApiVersionsResponse {
         api_keys: SERVED.iter().filter_map(|api_key| advertised(*api_key)).collect(),
-        supported_features: supported_features(),
+        supported_features: supported_features(context.api_version),
         finalized_features_epoch: image.offset().get(),
         finalized_features: finalized_features(image),
         ..ApiVersionsResponse::default()
     }
 }
 
-/// Features that have a level at all.
-fn supported_features() -> Vec<SupportedFeatureKey> {
-    let features = default_features().into_iter().filter(|feature| feature.max_level > 0);
+/// Features that have a level at all; those of old versions must have one always.
+fn supported_features(version: i16) -> Vec<SupportedFeatureKey> {
+    let is_told = |feature: &FeatureSupport| {
+        feature.max_level > 0 && (version >= FIRST_WITH_LEVEL_0 || feature.min_level > 0)
+    };
+    let features = default_features().into_iter().filter(is_told);
     let told = features.map(|feature| SupportedFeatureKey {
         name: feature.name,
         min_version: feature.min_level,
@@ -133,9 +139,15 @@ mod tests {
         let level = FeatureLevel { name: "metadata.version".into(), level: 33 };
         broker.apply(&[level.into()]);
         let told = broker.ask(3, request(None, -1));
-        let supported = told.supported_features.iter();
-        let supported = supported.map(|f| (f.name.as_str(), f.min_version, f.max_version));
-        assert_eq!(supported.collect::<Vec<_>>(), [("metadata.version", 7, 33)]);
+        let supported = |told: &ApiVersionsResponse| {
+            let features = told.supported_features.iter();
+            let levels = features.map(|f| (f.name.clone(), f.min_version, f.max_version));
+            levels.collect::<Vec<_>>()
+        };
+        let metadata = ("metadata.version".to_owned(), 7, 33);
+        assert_eq!(supported(&told), std::slice::from_ref(&metadata));
+        let group = ("group.version".to_owned(), 0, 1);
+        assert_eq!(supported(&broker.ask(4, request(None, -1))), [metadata, group]);
         let finalized = told.finalized_features.iter();
         let finalized =
             finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));

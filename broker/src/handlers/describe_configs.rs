@@ -6,7 +6,7 @@
 //! | a broker by id | every broker key; only the broker itself knows its static ones, so another id is 42 |
 //! | every broker (empty name) | the dynamic defaults that are set |
 //! | a group, client metrics | every key of it, with what is set for it and, for a group, this broker's layers |
-//! | a logger | refused: log levels are not for requests to see or change |
+//! | the loggers of this broker | see [`super::loggers`] |
 //!
 //! Keys that Kafka calls internal are told when they are set. Values of passwords, and of keys that
 //! nobody knows, are never told. A null or empty list of keys means all. Versions: 1 sources and synonyms; 3 types
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use controller::config::{
     ConfigCatalogue, ConfigDef, ConfigLayers, ConfigResource, ConfigResourceType, ConfigScope,
-    ConfigSource, ConfigSynonym, EffectiveConfig,
+    ConfigSource, ConfigSynonym, ConfigType, EffectiveConfig, QUOTAS,
 };
 use protocol::ErrorCode;
 use protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -48,6 +48,7 @@ pub(super) fn handle<D: Disk>(
         directory: &directory,
         static_configs: core.replicas.static_configs(),
         with_synonyms: request.include_synonyms,
+        knows_documentation: context.api_version >= 3,
         with_documentation: context.api_version >= 3 && request.include_documentation,
     };
     // What is asked for again in the same words is told once: an answer is a thousand times larger than
@@ -105,6 +106,8 @@ struct Describer<'a> {
     directory: &'a Directory,
     static_configs: &'a StaticConfigs,
     with_synonyms: bool,
+    /// Whether answers of this version have documentation at all; loggers have an empty one.
+    knows_documentation: bool,
     with_documentation: bool,
 }
 
@@ -118,9 +121,10 @@ impl Describer<'_> {
             Some(ConfigResourceType::Topic) => self.topic(name),
             Some(ConfigResourceType::Broker) if name.is_empty() => Ok(self.every_broker()),
             Some(ConfigResourceType::Broker) => self.broker(name),
-            Some(ConfigResourceType::BrokerLogger) => Err(invalid(
-                "this broker's log levels are set at its start and cannot be asked for".to_owned(),
-            )),
+            Some(ConfigResourceType::BrokerLogger) => {
+                super::loggers::describe(self.node, name, self.knows_documentation)
+                    .map_err(|(code, message)| (code, Some(message)))
+            }
             Some(ConfigResourceType::Group) if name.is_empty() => {
                 Err(invalid("Group name must not be empty".to_owned()))
             }
@@ -177,7 +181,7 @@ impl Describer<'_> {
             self.entry(def, effective, !def.is_dynamic())
         });
         let unknown = unknown_keys(&layers);
-        let unknown = unknown.into_iter().map(|(key, sources)| self.unknown_entry(key, &sources));
+        let unknown = unknown.into_iter().map(|(key, set)| self.unknown_entry(key, &set));
         Ok(known.chain(unknown).collect())
     }
 
@@ -188,7 +192,7 @@ impl Describer<'_> {
             ..ConfigLayers::default()
         };
         let set = layers.dynamic_default.into_iter().flatten();
-        set.map(|(key, _)| match ConfigCatalogue::broker().get(key) {
+        set.map(|(key, value)| match ConfigCatalogue::broker().get(key) {
             Some(def) => {
                 let mut effective = layers.broker_config(def);
                 effective
@@ -196,7 +200,7 @@ impl Describer<'_> {
                     .retain(|synonym| synonym.source == ConfigSource::DynamicDefaultBroker);
                 self.entry(def, effective, !def.is_dynamic())
             }
-            None => self.unknown_entry(key, &[ConfigSource::DynamicDefaultBroker]),
+            None => self.unknown_entry(key, &[(ConfigSource::DynamicDefaultBroker, value)]),
         })
         .collect()
     }
@@ -253,23 +257,29 @@ impl Describer<'_> {
         }
     }
 
-    /// A key that is not in the catalogue: nobody knows whether its value is a secret. `sources` are
-    /// the layers that have it, the strongest first.
-    fn unknown_entry(&self, key: &str, sources: &[ConfigSource]) -> DescribeConfigsResourceResult {
-        let synonyms = sources.iter().map(|source| DescribeConfigsSynonym {
+    /// A key that is not in the catalogue: a quota, or nobody knows whether its value is a secret. `set`
+    /// are the layers that have it with its values, the strongest first.
+    fn unknown_entry(
+        &self,
+        key: &str,
+        set: &[(ConfigSource, &str)],
+    ) -> DescribeConfigsResourceResult {
+        let is_quota = QUOTAS.contains(&key);
+        let shown = |value: &str| is_quota.then(|| value.to_owned());
+        let synonyms = set.iter().map(|(source, value)| DescribeConfigsSynonym {
             name: key.to_owned(),
-            value: None,
+            value: shown(value),
             source: source.code(),
             ..DescribeConfigsSynonym::default()
         });
         DescribeConfigsResourceResult {
             name: key.to_owned(),
-            value: None,
-            read_only: true,
-            config_source: sources.first().map_or(-1, |source| source.code()),
-            is_sensitive: true,
+            value: set.first().and_then(|(_, value)| shown(value)),
+            read_only: !is_quota,
+            config_source: set.first().map_or(-1, |(source, _)| source.code()),
+            is_sensitive: !is_quota,
             synonyms: if self.with_synonyms { synonyms.collect() } else { Vec::new() },
-            config_type: UNKNOWN_TYPE,
+            config_type: if is_quota { ConfigType::Long.code() } else { UNKNOWN_TYPE },
             documentation: None,
             ..DescribeConfigsResourceResult::default()
         }
@@ -302,16 +312,16 @@ fn drop_indirect(effective: &mut EffectiveConfig, first: &str, keep_own: bool) {
 }
 
 /// Keys of a broker's layers that are not in the catalogue, with the layers that have them.
-fn unknown_keys<'a>(layers: &ConfigLayers<'a>) -> BTreeMap<&'a str, Vec<ConfigSource>> {
-    let mut found: BTreeMap<&str, Vec<ConfigSource>> = BTreeMap::new();
+fn unknown_keys<'a>(layers: &ConfigLayers<'a>) -> BTreeMap<&'a str, Vec<(ConfigSource, &'a str)>> {
+    let mut found: BTreeMap<&str, Vec<(ConfigSource, &str)>> = BTreeMap::new();
     for (layer, source) in [
         (layers.dynamic_broker, ConfigSource::DynamicBroker),
         (layers.dynamic_default, ConfigSource::DynamicDefaultBroker),
         (layers.static_broker, ConfigSource::StaticBroker),
     ] {
-        for key in layer.into_iter().flat_map(BTreeMap::keys) {
+        for (key, value) in layer.into_iter().flatten() {
             if ConfigCatalogue::broker().get(key).is_none() {
-                found.entry(key).or_default().push(source);
+                found.entry(key).or_default().push((source, value));
             }
         }
     }

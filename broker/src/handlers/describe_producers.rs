@@ -39,11 +39,17 @@ pub(super) fn handle<D: Disk>(
 
 fn describe<D: Disk>(core: &BrokerCore<D>, name: &TopicPartition) -> PartitionResponse {
     if !super::create_topics::is_valid_name(&name.topic) {
-        return refused(name, ErrorCode::InvalidTopicException);
+        let message = format!("'{}' cannot be a topic's name", name.topic);
+        return refused(name, ErrorCode::InvalidTopicException, Some(message));
     }
     let partition = match core.replicas.partition(name, Uuid::ZERO) {
         Ok(partition) => partition,
-        Err(missing) => return refused(name, missing.code()),
+        Err(missing) => {
+            // Kafka has words for a missing topic, and none for a missing partition.
+            let is_topic = core.directory().image.topic_by_name(&name.topic).is_none();
+            let message = is_topic.then(|| format!("there is no topic {}", name.topic));
+            return refused(name, missing.code(), message);
+        }
     };
     let replica = partition.lock();
     let producers = replica.log.producers().active_producers().map(|producer| ProducerState {
@@ -62,10 +68,15 @@ fn describe<D: Disk>(core: &BrokerCore<D>, name: &TopicPartition) -> PartitionRe
     }
 }
 
-fn refused(name: &TopicPartition, error: ErrorCode) -> PartitionResponse {
+fn refused(
+    name: &TopicPartition,
+    error: ErrorCode,
+    error_message: Option<String>,
+) -> PartitionResponse {
     PartitionResponse {
         partition_index: name.partition,
         error_code: error.code(),
+        error_message,
         ..PartitionResponse::default()
     }
 }

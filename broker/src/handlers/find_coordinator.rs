@@ -38,7 +38,8 @@ pub(super) fn handle<D: Disk>(
     let find = |key: &str| find(&directory, &context.listener, request.key_type, key);
     let response = if context.api_version >= FIRST_BATCHED {
         let coordinators =
-            request.coordinator_keys.iter().map(|key| by_key(key, find(key))).collect();
+            request.coordinator_keys.iter().map(|key| by_key(key, find(key), request.key_type));
+        let coordinators = coordinators.collect();
         FindCoordinatorResponse { coordinators, ..FindCoordinatorResponse::default() }
     } else {
         single(find(&request.key), context.api_version)
@@ -73,7 +74,10 @@ fn find(directory: &Directory, listener: &str, key_type: i8, key: &str) -> Found
     Ok((partition.leader, host, port))
 }
 
-fn by_key(key: &str, found: Found) -> Coordinator {
+/// Types of keys that Kafka has: groups, transactions, shares.
+const KEY_TYPES: std::ops::RangeInclusive<i8> = 0..=2;
+
+fn by_key(key: &str, found: Found, key_type: i8) -> Coordinator {
     match found {
         Ok((node, host, port)) => Coordinator {
             key: key.to_owned(),
@@ -87,6 +91,10 @@ fn by_key(key: &str, found: Found) -> Coordinator {
             node_id: -1,
             port: -1,
             error_code: error.code(),
+            error_message: match KEY_TYPES.contains(&key_type) {
+                true => Some(String::new()),
+                false => Some(format!("there is no coordinator of type {key_type}")),
+            },
             ..Coordinator::default()
         },
     }

@@ -2,8 +2,7 @@
 //!
 //! Version 0 lists client metrics subscriptions, of which there are none. Version 1 takes types, all of
 //! them when it names none: topics, brokers, client metrics and groups, the last two by their dynamic
-//! configs. A type that does not exist is UNSUPPORTED_VERSION. Loggers (8) are a known type and have no
-//! entries: their levels are not for requests to see or change.
+//! configs. A type that does not exist is UNSUPPORTED_VERSION. Every broker has loggers (8).
 
 use controller::ConfigResourceType;
 use protocol::ErrorCode;
@@ -67,12 +66,11 @@ fn names<D: Disk>(core: &BrokerCore<D>, listener: &str, kind: ConfigResourceType
         ConfigResourceType::Topic => {
             image.topics_by_name().map(|topic| topic.name.to_string()).collect()
         }
-        ConfigResourceType::Broker => image
+        ConfigResourceType::Broker | ConfigResourceType::BrokerLogger => image
             .brokers()
             .filter(|broker| !broker.fenced && broker.listener(listener).is_some())
             .map(|broker| broker.id.to_string())
             .collect(),
-        ConfigResourceType::BrokerLogger => Vec::new(),
         ConfigResourceType::ClientMetrics | ConfigResourceType::Group => image
             .config_resources()
             .filter(|(resource, _)| resource.kind == kind)
@@ -105,9 +103,12 @@ mod tests {
         broker.set_config(16, "subscription", "interval.ms", "1000");
         let named = |kind: i8, name: &str| (kind, name.to_owned());
         assert_eq!(ask(&broker, 0, &[]), (0, vec![named(16, "subscription")]));
-        let all = vec![named(16, "subscription"), named(4, "1"), named(4, "2"), named(2, "t")];
+        let brokers = |kind: i8| [named(kind, "1"), named(kind, "2")];
+        let mut all = vec![named(16, "subscription")];
+        all.extend(brokers(8).into_iter().chain(brokers(4)).chain([named(2, "t")]));
         assert_eq!(ask(&broker, 1, &[]), (0, all));
-        assert_eq!(ask(&broker, 1, &[2, 2, 8]), (0, vec![named(2, "t")]));
+        assert_eq!(ask(&broker, 1, &[2, 2]), (0, vec![named(2, "t")]));
+        assert_eq!(ask(&broker, 1, &[8]), (0, brokers(8).to_vec()));
     }
 
     #[test]

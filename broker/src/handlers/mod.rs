@@ -17,6 +17,7 @@ mod groups;
 mod init_producer_id;
 mod list_config_resources;
 mod list_offsets;
+mod loggers;
 mod metadata;
 mod no_answer;
 mod offset_for_leader_epoch;

@@ -26,10 +26,19 @@ const LISTENER_ONLY: [&str; 10] = [
     "ssl.truststore.type",
 ];
 /// Keys that exist at run time only: bytes a second that replication may take.
-const QUOTAS: [&str; 3] = [
+pub const QUOTAS: [&str; 3] = [
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+];
+/// Keys that name classes, and those that stand for what is built in. There are no others to load.
+const CLASSES: [(&str, &str); 3] = [
+    ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter"),
+    (
+        "principal.builder.class",
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    ),
+    ("ssl.engine.factory.class", "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"),
 ];
 /// What a listener may speak.
 const PROTOCOLS: [&str; 4] = ["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL"];
@@ -71,8 +80,8 @@ pub fn validate_broker_changes(
     for (key, value) in &set {
         if let Some(def) = catalogue.get(base_key(key)) {
             validate_value(def, value)?;
-        } else if QUOTAS.contains(key) {
-            ConfigType::Long.parse(key, value)?;
+        } else if QUOTAS.contains(key) && ConfigType::Long.parse(key, value)?.as_i64() < Some(0) {
+            return Err(invalid(key, value, "it must be at least 0"));
         }
     }
     if !is_default {
@@ -122,10 +131,25 @@ fn validate_value(def: &ConfigDef, text: &str) -> Result<(), ConfigError> {
             "it must be a list of listener:protocol"
         }
         "listeners" if !each(text, is_endpoint) => "it must be a list of listener://host:port",
-        _ => return Ok(()),
+        key => return validate_classes(key, text),
     };
-    let (key, reason) = (def.name.to_owned(), wrong.to_owned());
-    Err(ConfigError::Invalid { key, value: text.to_owned(), reason })
+    Err(invalid(def.name, text, wrong))
+}
+
+fn validate_classes(key: &str, text: &str) -> Result<(), ConfigError> {
+    let Some((_, known)) = CLASSES.iter().find(|(of, _)| *of == key) else {
+        return Ok(());
+    };
+    match split_list(text).iter().find(|class| class != known) {
+        Some(class) => {
+            Err(invalid(key, text, &format!("there is no class {class}, only {known} is here")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn invalid(key: &str, value: &str, reason: &str) -> ConfigError {
+    ConfigError::Invalid { key: key.into(), value: value.into(), reason: reason.into() }
 }
 
 fn each(list: &str, is_right: fn(&str) -> bool) -> bool {

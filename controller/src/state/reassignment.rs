@@ -52,7 +52,8 @@ impl ControllerState {
         }
         AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: may_resize,
-            error_message: None,
+            // Empty where nothing is asked, as Kafka's is.
+            error_message: request.topics.is_empty().then(String::new),
             responses,
             ..Default::default()
         }

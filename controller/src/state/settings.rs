@@ -111,6 +111,8 @@ pub fn default_features() -> Vec<FeatureSupport> {
     vec![
         feature("metadata.version", METADATA_VERSION_MIN, METADATA_VERSION, METADATA_VERSION),
         feature("eligible.leader.replicas.version", 0, 0, 0),
+        // KIP-848 groups, which are always served.
+        feature("group.version", 0, 1, 1),
     ]
 }
 

@@ -3,7 +3,7 @@
 //! A request for too many partitions is refused as a whole; names that it gives more than once are not
 //! counted for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::ErrorCode;
 use protocol::messages::create_topics_request::CreatableTopic;
@@ -43,9 +43,14 @@ impl ControllerState {
             let topics = request.topics.iter().map(|topic| not_created(&topic.name, error.clone()));
             return CreateTopicsResponse { topics: topics.collect(), ..Default::default() };
         }
+        // Names that collide with each other are let pass, as by Kafka; one that exists collides.
+        let is_new = |topic: &&&CreatableTopic| self.image.topic_id(&topic.name).is_none();
+        let new: BTreeSet<&str> =
+            single.iter().filter(is_new).map(|topic| topic.name.as_str()).collect();
         let mut topics: Vec<CreatableTopicResult> = self.deciding(request.validate_only, |state| {
             let created = single.iter().map(|topic| {
-                state.create_topic(topic).unwrap_or_else(|error| not_created(&topic.name, error))
+                let created = state.create_topic(topic, &new);
+                created.unwrap_or_else(|error| not_created(&topic.name, error))
             });
             created.collect()
         });
@@ -70,8 +75,12 @@ impl ControllerState {
         wanted.sum()
     }
 
-    fn create_topic(&mut self, topic: &CreatableTopic) -> Result<CreatableTopicResult, ApiError> {
-        self.check_new_name(&topic.name)?;
+    fn create_topic(
+        &mut self,
+        topic: &CreatableTopic,
+        new: &BTreeSet<&str>,
+    ) -> Result<CreatableTopicResult, ApiError> {
+        self.check_new_name(&topic.name, new)?;
         let configs = self.check_new_configs(topic)?;
         let assignments = if topic.assignments.is_empty() {
             self.place_new_topic(topic)?
@@ -105,7 +114,7 @@ impl ControllerState {
         })
     }
 
-    fn check_new_name(&self, name: &str) -> Result<(), ApiError> {
+    fn check_new_name(&self, name: &str, new: &BTreeSet<&str>) -> Result<(), ApiError> {
         if name == METADATA_TOPIC {
             return Err(ApiError::new(
                 ErrorCode::InvalidRequest,
@@ -125,7 +134,8 @@ impl ControllerState {
         if name.contains(['.', '_']) {
             // Metric names turn '.' into '_', so two such names would be one.
             let unified = name.replace('.', "_");
-            let mut existing = self.image.topics_by_name().map(|topic| &*topic.name);
+            let existing = self.image.topics_by_name().map(|topic| &*topic.name);
+            let mut existing = existing.filter(|other| !new.contains(other));
             if let Some(other) = existing.find(|other| other.replace('.', "_") == unified) {
                 return invalid(format!("Topic '{name}' collides with existing topic: {other}"));
             }

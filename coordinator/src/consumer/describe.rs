@@ -34,6 +34,11 @@ pub(crate) fn describe(
     let mut seen = None;
     let mut described = Vec::with_capacity(request.group_ids.len());
     for id in &request.group_ids {
+        if id.is_empty() {
+            let error_code = ErrorCode::InvalidGroupId.code();
+            described.push(DescribedGroup { error_code, ..Default::default() });
+            continue;
+        }
         described.push(match base::existing(groups, id) {
             Ok((_, group, written)) => {
                 seen = seen.max(written);

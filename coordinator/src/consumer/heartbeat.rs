@@ -54,7 +54,9 @@ fn check(
         return Err(ErrorCode::UnsupportedVersion.into());
     }
     let not_empty = |text: Option<&str>, name: &str| match text {
-        Some("") => Err(Fault::invalid(format!("{name} can't be empty."))),
+        Some(text) if text.trim().is_empty() => {
+            Err(Fault::invalid(format!("{name} can't be empty.")))
+        }
         _ => Ok(()),
     };
     not_empty(Some(&request.group_id), "GroupId")?;

@@ -105,8 +105,8 @@ pub enum BatchError {
 
 impl BatchError {
     /// The Kafka error code for a produce answer: 2 CORRUPT_MESSAGE for bytes that do not hold
-    /// together, 87 INVALID_RECORD for whole batches with wrong contents, 76
-    /// UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    /// together, 87 INVALID_RECORD for whole batches with wrong contents, -1 UNKNOWN_SERVER_ERROR, as
+    /// Kafka says, for a codec that does not exist and for what its codec cannot read.
     pub fn error_code(&self) -> ErrorCode {
         match self {
             BatchError::LengthTooSmall { .. }
@@ -118,10 +118,11 @@ impl BatchError {
             | BatchError::Offsets { .. }
             | BatchError::Record { .. }
             | BatchError::TrailingBytes { .. }
-            | BatchError::Decompression { .. }
             | BatchError::DecompressedTooLarge { .. }
             | BatchError::ControlRecord { .. } => ErrorCode::InvalidRecord,
-            BatchError::UnknownCompression { .. } => ErrorCode::UnsupportedCompressionType,
+            BatchError::UnknownCompression { .. } | BatchError::Decompression { .. } => {
+                ErrorCode::UnknownServerError
+            }
         }
     }
 }

@@ -5,8 +5,7 @@
 //! zstd only from Produce v7, base offset 0, size, checksum, counts, no control batch, a sequence when
 //! there is a producer id, then every record. Differences from Kafka 4.4.0, on purpose: offset deltas
 //! that do not count up from 0 are refused with 87 whether compressed or not (Kafka appends them
-//! uncompressed, and answers -1 otherwise); an unknown codec gets 76 and records that cannot be
-//! decompressed 87, where Kafka answers -1 to both.
+//! uncompressed, and answers -1 otherwise).
 //!
 //! Keys, values and headers are passed over in one walk. Everything that may change lies in the
 //! header, so the records are never copied unless `compression.type` asks for another codec.

@@ -13,6 +13,7 @@ use super::ReplicaManager;
 use super::append::log_error_code;
 use super::parked::{DelayedDeleteRecords, Parked, WaitingDeletion};
 use super::partition::{AfterLock, Partition};
+use crate::core::internal_topics::INTERNAL_TOPICS;
 
 /// One partition's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,9 @@ impl<D: Disk> ReplicaManager<D> {
         name: &TopicPartition,
         requested: Offset,
     ) -> Result<(Arc<Partition<D>>, Offset), ErrorCode> {
+        if INTERNAL_TOPICS.contains(&&*name.topic) {
+            return Err(ErrorCode::InvalidTopicException);
+        }
         let partition = self.partition(name, Uuid::ZERO).map_err(super::Missing::code)?;
         if !partition.settings().log.delete {
             return Err(ErrorCode::PolicyViolation);

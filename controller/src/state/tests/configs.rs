@@ -133,7 +133,10 @@ fn keys_of_stores_are_a_listener_s_and_a_listener_s_keys_are_mostly_one_broker_s
         ("listener.security.protocol.map", "A:PLAINTEXT,B:ssl", "A"),
         ("listeners", "PLAINTEXT://:9092", "x"),
         ("log.cleaner.dedupe.buffer.size", "1048576", "1"),
-        ("follower.replication.throttled.rate", "1000", "x"),
+        ("follower.replication.throttled.rate", "0", "-1"),
+        ("leader.replication.throttled.rate", "1000", "x"),
+        ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter", "no.such.Class"),
+        ("metric.reporters", "", "org.apache.kafka.common.metrics.JmxReporter,no.such.Class"),
     ] {
         assert_eq!((set("1", key, right).0, set("1", key, wrong).0), (0, 42), "{key}");
     }
