@@ -3,6 +3,7 @@
 //! The clusters here are few, since each costs seconds; what can be shown in the simulator or in a
 //! pure crate is shown there.
 
+mod admin_tools;
 mod clients;
 mod command_line;
 mod failover;
