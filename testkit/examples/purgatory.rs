@@ -1,7 +1,7 @@
 //! How many operations a purgatory parks and completes in a second on one core, with others waiting beside
 //! them, and what its timing wheels cost beside a sorted tree of the same deadlines.
 //!
-//! `cargo run --release -p replication --example purgatory`
+//! `cargo run --release -p testkit --example purgatory`
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -98,7 +98,7 @@ fn main() {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     println!("machine: {}; one core is used", model.trim_start_matches(['\t', ':', ' ']));
-    println!("command: cargo run --release -p replication --example purgatory");
+    println!("command: cargo run --release -p testkit --example purgatory");
     println!(
         "{:>10} {:>22} {:>24} {:>16} {:>16}",
         "waiting", "park+complete /s", "park+cancel, one key /s", "wheel /s", "tree /s"
