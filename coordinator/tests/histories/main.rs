@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod model;
+mod subscribers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -251,3 +251,24 @@ fn a_group_changes_its_protocol_and_back_with_a_failover_in_the_middle() -> Resu
     }
     Ok(())
 }
+
+/// What the last member of the new protocol read has a reader again, although the rebalance that begins
+/// when it leaves is lost with its coordinator.
+#[test]
+fn a_downgrade_that_is_cut_by_a_failover_leaves_no_partition_without_a_reader() -> Result<()> {
+    for seed in 0..6 {
+        let mut simulation = small(seed)?;
+        let last = add(&mut simulation, 1)[0];
+        for _ in 0..2 {
+            simulation.add_member(classic());
+        }
+        wait_until_divided(&mut simulation)?;
+        wait_for_commits(&mut simulation, 20)?;
+        simulation.leave_group(last, false);
+        until(&mut simulation, "it left", |simulation| simulation.has_left_group(last))?;
+        simulation.run_for(Duration::from_millis(10 * seed))?;
+        let victim = kill_coordinator(&mut simulation)?;
+        finish(&mut simulation, Some(victim)).with_context(|| format!("seed {seed}"))?;
+    }
+    Ok(())
+}
