@@ -82,7 +82,7 @@ fn compare(script: std::path::PathBuf) -> Result<()> {
         builder = builder.set(key, value);
     }
     let (kafka, highwater) = std::thread::scope(|scope| {
-        let kafka = scope.spawn(|| Kafka::start(script, &SETTINGS));
+        let kafka = scope.spawn(|| Kafka::start(&script, &SETTINGS));
         let highwater = builder.start();
         (kafka.join(), highwater)
     });
