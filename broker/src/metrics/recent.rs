@@ -52,7 +52,7 @@ impl<K: Ord> RecentQuantiles<K> {
     }
 }
 
-/// A rate per second that forgets within `minutes`.
+/// A rate per second, as it stood when it was last asked for.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     count: u64,

@@ -73,18 +73,18 @@ fn hostile_clients_are_closed_and_scrapes_go_on() {
     let _ = endless.write_all(b"GET /metrics HTTP/1.1\r\n");
     while endless.write_all(line.as_bytes()).is_ok() {}
     assert!(!ends(endless).contains(" 200 "));
-    // Bytes that are no HTTP.
+    // Bytes that are no HTTP, as of a Kafka client that came to the wrong port.
     let mut nonsense = connect();
     nonsense.write_all(&[0, 0, 0, 40, 0, 18, 0, 3, 255, 254]).expect("sent");
     nonsense.write_all(b"\r\n\r\n").expect("sent");
     assert!(!ends(nonsense).contains(" 200 "));
-    // A Kafka client that came to the wrong port; a second request on one connection.
+    // A second request on one connection gets no answer.
     let mut twice = connect();
     twice
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2).as_slice())
         .expect("sent");
     assert_eq!(ends(twice).matches("HTTP/1.1 200").count(), 1);
-    // Scrapes without an end of their own: what is read ahead of them is nobody's.
+    // More silent connections than there are places.
     let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
     let began = Instant::now();
     world.eventually("a scrape between silent clients", || MetricsPage::scrape(&address).is_ok());
