@@ -50,12 +50,29 @@ struct Client {
 /// What a request was, until its answer comes.
 #[derive(Debug)]
 enum Asked {
-    Join { client: usize, life: u32 },
-    Sync { client: usize, life: u32, generation: i32, member: String },
-    Heartbeat { client: usize },
-    Commit { group: usize },
-    Delete { group: usize },
-    Read { group: usize },
+    /// With the era of its group, as for a sync.
+    Join {
+        client: usize,
+        era: u32,
+    },
+    Sync {
+        client: usize,
+        generation: i32,
+        member: String,
+        era: u32,
+    },
+    Heartbeat {
+        client: usize,
+    },
+    Commit {
+        group: usize,
+    },
+    Delete {
+        group: usize,
+    },
+    Read {
+        group: usize,
+    },
     Leave,
 }
 
@@ -214,8 +231,8 @@ impl History {
             protocols: protocols.collect(),
             ..Default::default()
         };
-        let life = self.groups[own.group].life();
-        self.send(9, request, Asked::Join { client, life });
+        let era = self.groups[self.clients[client].group].era;
+        self.send(9, request, Asked::Join { client, era });
     }
 
     fn sync(&mut self, client: usize) {
@@ -240,8 +257,8 @@ impl History {
             ..Default::default()
         };
         let (generation, member) = (own.generation, own.member.clone());
-        let life = self.groups[own.group].life();
-        self.send(4, request, Asked::Sync { client, life, generation, member });
+        let era = self.groups[own.group].era;
+        self.send(4, request, Asked::Sync { client, generation, member, era });
     }
 
     fn heartbeat(&mut self, client: usize) {
@@ -300,11 +317,13 @@ impl History {
         for (token, response) in std::mem::take(&mut self.world.answers) {
             let asked = self.asked.remove(&token).expect("an answer to a request");
             match (asked, response) {
-                (Asked::Join { client, life }, ResponseBody::JoinGroup(answer)) => {
+                (Asked::Join { client, era }, ResponseBody::JoinGroup(answer)) => {
                     let own = &mut self.clients[client];
                     match ErrorCode::from_code(answer.error_code) {
                         ErrorCode::None => {
-                            self.groups[own.group].joins(life, answer.generation_id);
+                            if era == self.groups[own.group].era {
+                                self.groups[own.group].joins(answer.generation_id);
+                            }
                             own.member = answer.member_id;
                             own.generation = answer.generation_id;
                             let listed = answer.members.into_iter().map(|m| m.member_id);
@@ -319,14 +338,14 @@ impl History {
                     }
                 }
                 (
-                    Asked::Sync { client, life, generation, member },
+                    Asked::Sync { client, generation, member, era },
                     ResponseBody::SyncGroup(answer),
                 ) => {
                     let own = &self.clients[client];
-                    if answer.error_code == 0 {
+                    if answer.error_code == 0 && era == self.groups[own.group].era {
                         let text = String::from_utf8_lossy(&answer.assignment).into_owned();
                         let owner = own.instance.clone().unwrap_or(member);
-                        self.groups[own.group].is_assigned(life, generation, &owner, &text);
+                        self.groups[own.group].is_assigned(generation, &owner, &text);
                     }
                 }
                 (Asked::Heartbeat { client }, ResponseBody::Heartbeat(answer)) => {
@@ -449,6 +468,21 @@ proptest! {
     fn every_history_keeps_what_the_clients_were_told(steps in steps()) {
         run(steps);
     }
+}
+
+/// The answer to a sync waits for the log, and comes when the group is another one of the same name.
+#[test]
+fn an_assignment_of_a_group_that_was_deleted_meanwhile_says_nothing_of_the_new_one() {
+    run(vec![
+        Step::Join { client: 3, offer: 0 },
+        Step::Pass { ms: 100 },
+        Step::HoldWatermark,
+        Step::Join { client: 3, offer: 1 },
+        Step::Sync { client: 3 },
+        Step::Pass { ms: 6000 },
+        Step::Delete { group: 0 },
+        Step::Join { client: 1, offer: 0 },
+    ]);
 }
 
 #[test]

@@ -25,15 +25,13 @@ enum Change {
 pub(crate) struct GroupModel {
     changes: Vec<(u64, Change, Fate)>,
     /// The assignment that each generation was given: which of the leader's requests made it.
-    assignments: BTreeMap<Generation, String>,
+    assignments: BTreeMap<i32, String>,
     /// Who has what, by generation: the part of the work, and the member or instance that got it.
-    owners: BTreeMap<(Generation, String), String>,
+    owners: BTreeMap<(i32, String), String>,
     last_generation: i32,
-    life: u32,
+    /// How often the group was to be deleted: what was asked of an earlier one says nothing of this one.
+    pub(crate) era: u32,
 }
-
-/// A generation, in the group's so manieth life: who deletes a group ends one.
-type Generation = (u32, i32);
 
 impl GroupModel {
     pub(crate) fn asks_to_commit(&mut self, token: u64, partition: i32, offset: i64) {
@@ -43,13 +41,10 @@ impl GroupModel {
     pub(crate) fn asks_to_delete(&mut self, token: u64) {
         self.changes.push((token, Change::DeleteAll, Fate::Unknown));
         // A group that is made anew begins its generations anew.
-        self.life += 1;
+        self.assignments.clear();
+        self.owners.clear();
         self.last_generation = 0;
-    }
-
-    /// The life that a request of now is asked in.
-    pub(crate) fn life(&self) -> u32 {
-        self.life
+        self.era += 1;
     }
 
     pub(crate) fn learns(&mut self, token: u64, fate: Fate) {
@@ -83,31 +78,22 @@ impl GroupModel {
         assert!(allowed.contains(&offset), "read {offset}, not one of {allowed:?}");
     }
 
-    /// A member was told of a generation. The answer may come after the end of the life it was asked in.
-    pub(crate) fn joins(&self, life: u32, generation: i32) {
+    /// A member was told of a generation.
+    pub(crate) fn joins(&self, generation: i32) {
         let last = self.last_generation;
-        let went_back = life == self.life && generation < last;
-        assert!(!went_back, "generation {generation} after {last} had an assignment");
+        assert!(generation >= last, "generation {generation} after {last} had an assignment");
     }
 
     /// A member was given its assignment: `round` names the leader's request, `part` the work.
-    pub(crate) fn is_assigned(
-        &mut self,
-        life: u32,
-        generation: i32,
-        owner: &str,
-        assignment: &str,
-    ) {
-        if life == self.life {
-            let last = self.last_generation;
-            assert!(generation >= last, "an assignment of {generation} after one of {last}");
-            self.last_generation = generation;
-        }
+    pub(crate) fn is_assigned(&mut self, generation: i32, owner: &str, assignment: &str) {
+        let last = self.last_generation;
+        assert!(generation >= last, "an assignment of {generation} after one of {last}");
+        self.last_generation = generation;
         let Some((round, part)) = assignment.split_once(':') else { return };
-        let at = (life, generation);
-        let known = self.assignments.entry(at).or_insert_with(|| round.to_owned());
+        let known = self.assignments.entry(generation).or_insert_with(|| round.to_owned());
         assert_eq!(known, round, "two assignments in generation {generation}");
-        let known = self.owners.entry((at, part.to_owned())).or_insert_with(|| owner.to_owned());
+        let key = (generation, part.to_owned());
+        let known = self.owners.entry(key).or_insert_with(|| owner.to_owned());
         assert_eq!(known, owner, "{part} has two owners in generation {generation}");
     }
 }
