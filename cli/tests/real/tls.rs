@@ -12,6 +12,7 @@ use crate::group_tools::tool;
 use crate::{alone, cluster};
 
 const CONSOLE: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+const NOT_LEADER: i16 = 6;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The files of an authority, of the nodes it signed for, of a client, and of a stranger.
@@ -123,7 +124,14 @@ fn clients_brokers_and_controllers_speak_tls_and_a_leader_that_dies_costs_nothin
         let leader = cluster.leader("ledger", 0).expect("a leader");
         let batch = batch_of(&[format!("record {written}").as_bytes()]).expect("a batch");
         let mut client = cluster.client(leader).expect("a client");
-        let answer = client.produce("ledger", 0, -1, batch, PATIENCE).expect("an answer");
+        let mut produce =
+            || client.produce("ledger", 0, -1, batch.clone(), PATIENCE).expect("an answer");
+        let mut answer = produce();
+        // A leader hears of its part a moment after the others.
+        while answer.error_code == NOT_LEADER {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            answer = produce();
+        }
         assert_eq!((answer.error_code, answer.base_offset), (0, written));
         written += 1;
     };

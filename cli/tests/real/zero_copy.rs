@@ -15,6 +15,7 @@ use crate::{alone, cluster};
 const TOPIC: &str = "heavy";
 const BATCHES: usize = 64;
 const RECORD_BYTES: usize = 100_000;
+const NOT_LEADER: i16 = 6;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes taken from log segments, by the way they took.
@@ -96,8 +97,13 @@ fn write(cluster: &Cluster) {
     let record: Vec<u8> = (0..RECORD_BYTES).map(|at| (at * 31 % 251) as u8).collect();
     for _ in 0..BATCHES {
         let batch = batch_of(&[&record]).expect("a batch");
-        let answer = client.produce(TOPIC, 0, -1, batch, PATIENCE).expect("an answer");
-        assert_eq!(answer.error_code, 0);
+        let mut produce =
+            || client.produce(TOPIC, 0, -1, batch.clone(), PATIENCE).expect("an answer");
+        // A leader hears of its part a moment after the topic is there.
+        let deadline = Instant::now() + PATIENCE;
+        while produce().error_code == NOT_LEADER && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
