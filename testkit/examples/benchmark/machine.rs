@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Prints the machine and the command of this run.
-pub fn print() {
+/// Prints the machine and the command of this run of an example.
+pub fn print(example: &str) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let model = line_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".into());
     let memory_kb: u64 = line_of("/proc/meminfo", "MemTotal")
@@ -18,7 +18,7 @@ pub fn print() {
         memory_kb as f64 / 1024.0 / 1024.0
     );
     println!(
-        "command: cargo run --release -p testkit --example benchmark -- {}",
+        "command: cargo run --release -p testkit --example {example} -- {}",
         arguments.join(" ")
     );
 }

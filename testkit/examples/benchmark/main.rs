@@ -95,7 +95,7 @@ fn main() -> Result<()> {
             }
         }
     }
-    machine::print();
+    machine::print("benchmark");
     table::print(&columns);
     Ok(())
 }
