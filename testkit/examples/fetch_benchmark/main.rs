@@ -50,13 +50,13 @@ pub struct Options {
     kafka: bool,
     refkafka: PathBuf,
     only: Vec<String>,
-    pub length: Duration,
-    pub megabytes: usize,
-    pub fetch_bytes: usize,
-    pub connections: Vec<usize>,
-    pub partitions: Vec<i32>,
-    pub pollers: usize,
-    pub records: usize,
+    pub(crate) length: Duration,
+    pub(crate) megabytes: usize,
+    pub(crate) fetch_bytes: usize,
+    pub(crate) connections: Vec<usize>,
+    pub(crate) partitions: Vec<i32>,
+    pub(crate) pollers: usize,
+    pub(crate) records: usize,
 }
 
 impl Options {
