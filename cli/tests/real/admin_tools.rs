@@ -114,7 +114,6 @@ fn kafkas_tools_see_and_change_topics_configs_and_loggers() {
 }
 
 #[test]
-#[ignore = "takes minutes where the processor is busy; run it with --ignored"]
 fn kafkas_tools_move_partitions_and_measure() {
     let _alone = alone();
     let Some(mut admin) = Admin::start() else { return };

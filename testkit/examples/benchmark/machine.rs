@@ -1,9 +1,25 @@
-//! What `/proc` tells: the machine, and the memory and CPU time of a process.
+//! What this machine is and has: what `/proc` tells of it and of a process, and whether it can run Kafka.
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+
+/// Why Kafka cannot be measured here, if it cannot.
+pub fn kafka_is_missing(script: &Path) -> Option<String> {
+    if !script.is_file() {
+        return Some(format!("no refkafka at {}", script.display()));
+    }
+    for (tool, flag) in [("java", "-version"), ("mvn", "-v")] {
+        let ran = Command::new(tool).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !ran.is_ok_and(|status| status.success()) {
+            return Some(format!("no {tool} here"));
+        }
+    }
+    None
+}
 
 /// Prints the machine and the command of this run of an example.
 pub fn print(example: &str) {

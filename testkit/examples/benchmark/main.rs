@@ -87,7 +87,7 @@ fn main() -> Result<()> {
         columns.push(column);
     }
     if options.kafka {
-        match system::kafka_is_missing(&options.refkafka) {
+        match machine::kafka_is_missing(&options.refkafka) {
             Some(reason) => println!("Apache Kafka is skipped: {reason}"),
             None => {
                 let start = |folder: &std::path::Path| System::kafka(&options.refkafka, folder);

@@ -37,20 +37,6 @@ enum Pids {
     Files(PathBuf),
 }
 
-/// Why Kafka cannot be measured here, if it cannot.
-pub fn kafka_is_missing(script: &Path) -> Option<String> {
-    if !script.is_file() {
-        return Some(format!("no refkafka at {}", script.display()));
-    }
-    for (tool, flag) in [("java", "-version"), ("mvn", "-v")] {
-        let ran = Command::new(tool).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !ran.is_ok_and(|status| status.success()) {
-            return Some(format!("no {tool} here"));
-        }
-    }
-    None
-}
-
 impl System {
     /// Starts three nodes of `binary` with all defaults; does not wait for anything.
     pub fn highwater(binary: &Path, folder: &Path) -> Result<System> {

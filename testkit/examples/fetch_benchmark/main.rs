@@ -131,7 +131,7 @@ fn main() -> Result<()> {
         columns.extend([bare, column]);
     }
     if options.kafka {
-        match node::kafka_is_missing(&options.refkafka) {
+        match machine::kafka_is_missing(&options.refkafka) {
             Some(reason) => println!("Apache Kafka is skipped: {reason}"),
             None => {
                 let node = Node::kafka(&options.refkafka)?;

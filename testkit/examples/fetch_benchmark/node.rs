@@ -21,20 +21,6 @@ pub enum Node {
     Kafka { script: PathBuf, folder: TempDir, port: u16 },
 }
 
-/// Why Kafka cannot be measured here, if it cannot.
-pub fn kafka_is_missing(script: &Path) -> Option<String> {
-    if !script.is_file() {
-        return Some(format!("no refkafka at {}", script.display()));
-    }
-    for (tool, flag) in [("java", "-version"), ("mvn", "-v")] {
-        let ran = Command::new(tool).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !ran.is_ok_and(|status| status.success()) {
-            return Some(format!("no {tool} here"));
-        }
-    }
-    None
-}
-
 impl Node {
     /// Starts a node of `binary` with all defaults.
     pub fn highwater(binary: &Path) -> Result<Node> {
