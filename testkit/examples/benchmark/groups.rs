@@ -25,6 +25,9 @@ const HEARTBEAT_VERSION: i16 = 1;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// How long the settled groups are watched.
 const WATCHED: Duration = Duration::from_secs(15);
+/// COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+const COORDINATOR_NOT_READY: [i16; 3] = [14, 15, 16];
+const LOADING_PATIENCE: Duration = Duration::from_secs(60);
 const FORMING_PATIENCE: Duration = Duration::from_secs(180);
 /// The pause between two looks at the members that have not settled.
 const ROUND: Duration = Duration::from_millis(200);
@@ -91,12 +94,20 @@ struct Coordinated {
 }
 
 impl Coordinated {
+    /// A coordinator that still loads its partition is asked again, as a client would.
     fn heartbeat(&mut self, at: usize) -> Result<()> {
         let request = self.members[at].request();
-        let sent = Instant::now();
-        let response = self.client.call(HEARTBEAT_VERSION, request)?;
-        self.latencies.push(sent.elapsed());
-        self.members[at].learn(response)
+        let deadline = Instant::now() + LOADING_PATIENCE;
+        loop {
+            let sent = Instant::now();
+            let response = self.client.call(HEARTBEAT_VERSION, request.clone())?;
+            if COORDINATOR_NOT_READY.contains(&response.error_code) && sent < deadline {
+                thread::sleep(ROUND);
+                continue;
+            }
+            self.latencies.push(sent.elapsed());
+            return self.members[at].learn(response);
+        }
     }
 
     /// Heartbeats of all members until every group's partitions are divided among them.
