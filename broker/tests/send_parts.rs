@@ -257,7 +257,7 @@ impl RequestService for Fetching {
         }));
     }
 
-    fn on_disk_error(&self, region: &dyn FileRegion, error: &io::Error) {
+    fn on_disk_error(&self, region: &Arc<dyn FileRegion>, error: &io::Error) {
         assert_eq!(region.len(), self.region.length);
         self.disk_errors.lock().push(error.kind());
     }

@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,12 @@ pub trait FileRegion: Debug + Send + Sync {
     /// The open file and the region's position in it, for `sendfile`; `None` where there is no real
     /// file, as in the simulator: then use [`FileRegion::read`].
     fn file(&self) -> Option<(&File, u64)>;
+
+    /// The folder in which the file lay when the region was made, for who is to blame when it cannot be
+    /// read; `None` where nobody is.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// The value of a `records` field: record batches, in memory or still in their file.

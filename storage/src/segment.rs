@@ -53,7 +53,7 @@ impl From<&BatchHeader> for BatchSummary {
 #[derive(Debug)]
 pub(crate) struct Segment<D: Disk> {
     pub(crate) disk: D,
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: Arc<Path>,
     pub(crate) base_offset: Offset,
     /// Behind the names of the files; empty for a segment of the log.
     pub(crate) suffix: &'static str,
@@ -111,7 +111,7 @@ impl<D: Disk> Segment<D> {
             created_ms: now_ms,
             synced: false,
             disk: disk.clone(),
-            dir: dir.to_path_buf(),
+            dir: dir.into(),
             base_offset,
             suffix,
         })
@@ -159,7 +159,7 @@ impl<D: Disk> Segment<D> {
 
     /// The folder was renamed; open files stay what they are.
     pub(crate) fn set_dir(&mut self, dir: &Path) {
-        self.dir = dir.to_path_buf();
+        self.dir = dir.into();
     }
 
     /// Writes batches behind the last one. `parts` are their bytes in order, in any division.
@@ -294,7 +294,8 @@ impl<D: Disk> Segment<D> {
 
     /// The bytes `[position, position + len)`, not read yet.
     pub(crate) fn slice(&self, position: u64, len: usize) -> Arc<LogSlice<D::File>> {
-        Arc::new(LogSlice::new(Arc::clone(&self.log), position, len))
+        let folder = Arc::clone(&self.dir);
+        Arc::new(LogSlice::new(Arc::clone(&self.log), position, len, folder))
     }
 
     /// Reads one batch.

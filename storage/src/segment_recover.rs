@@ -79,7 +79,7 @@ impl<D: Disk> Segment<D> {
         };
         let segment = Segment {
             disk: disk.clone(),
-            dir: dir.to_path_buf(),
+            dir: dir.into(),
             base_offset: base,
             suffix: "",
             log: Arc::new(log),

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,11 +18,12 @@ pub struct LogSlice<F> {
     file: Arc<F>,
     position: u64,
     len: usize,
+    folder: Arc<Path>,
 }
 
 impl<F: DiskFile> LogSlice<F> {
-    pub(crate) fn new(file: Arc<F>, position: u64, len: usize) -> Self {
-        Self { file, position, len }
+    pub(crate) fn new(file: Arc<F>, position: u64, len: usize, folder: Arc<Path>) -> Self {
+        Self { file, position, len, folder }
     }
 }
 
@@ -40,5 +42,9 @@ impl<F: DiskFile> FileRegion for LogSlice<F> {
 
     fn file(&self) -> Option<(&fs::File, u64)> {
         self.file.as_std().map(|file| (file, self.position))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.folder)
     }
 }

@@ -425,9 +425,16 @@ fn read_network(reader: &mut Reader<'_>) -> NetworkSettings {
             per_ip_overrides: read_overrides(reader),
         },
         backlog: reader.int("socket.listen.backlog.size").unsigned_abs(),
-        send_buffer_bytes: buffer_bytes(reader, "socket.send.buffer.bytes"),
+        send_buffer_bytes: send_buffer_bytes(reader),
         receive_buffer_bytes: buffer_bytes(reader, "socket.receive.buffer.bytes"),
     }
+}
+
+/// `socket.send.buffer.bytes`; -1 leaves it to the system.
+fn send_buffer_bytes(reader: &mut Reader<'_>) -> Option<usize> {
+    const KEY: &str = "socket.send.buffer.bytes";
+    let size = reader.optional_size(KEY);
+    if reader.is_set(KEY) { size } else { NetworkSettings::default().send_buffer_bytes }
 }
 
 /// Kafka's fixed default would only keep the system from fitting the buffer to the connection, so it

@@ -67,7 +67,8 @@ fn defaults_are_kafkas() {
     assert_eq!(config.fetch.max_bytes, 57_671_680);
     assert_eq!(config.network.max_request_bytes, 104_857_600);
     assert_eq!(config.network.max_idle, Duration::from_secs(600));
-    assert_eq!(config.network.send_buffer_bytes, None, "left to the system unless set");
+    assert_eq!(config.network.send_buffer_bytes, NetworkSettings::default().send_buffer_bytes);
+    assert_eq!(config.network.receive_buffer_bytes, None, "left to the system unless set");
     assert_eq!(config.topics.replication_factor, 1);
     assert_eq!(config.topics.offsets_replication_factor, 3);
     assert!(config.topics.auto_create);

@@ -42,7 +42,15 @@ impl<D: Disk> RequestService for CoreService<D> {
         self.0.handle(context, body, responder);
     }
 
-    fn on_disk_error(&self, _region: &dyn FileRegion, error: &io::Error) {
+    /// What a socket and a disk answer to `sendfile` cannot always be told apart, so the records are read
+    /// once more: where that fails too, it is the disk, and its log directory goes offline (F08).
+    fn on_disk_error(&self, region: &Arc<dyn FileRegion>, error: &io::Error) {
         tracing::error!(%error, "reading a log file for a client failed");
+        let (core, region) = (Arc::clone(&self.0), Arc::clone(region));
+        tokio::task::spawn_blocking(move || {
+            if let (Err(error), Some(folder)) = (region.read(), region.folder()) {
+                core.replicas.on_unreadable_folder(folder, &error);
+            }
+        });
     }
 }

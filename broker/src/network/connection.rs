@@ -144,7 +144,7 @@ impl Connection {
             Ending::Send(SendError::Disk { region, error }) => {
                 counters.disk_errors.add(1);
                 tracing::error!(peer = %info.peer, "closing a connection: {ending}");
-                self.shared.service.on_disk_error(region.as_ref(), error);
+                self.shared.service.on_disk_error(region, error);
             }
             Ending::Unwritable { .. } => {
                 tracing::error!(peer = %info.peer, "closing a connection: {ending}");

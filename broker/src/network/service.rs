@@ -54,5 +54,5 @@ pub trait RequestService: Send + Sync + 'static {
 
     /// The disk failed while a region of a file was being sent. The connection is closed; the client is
     /// not to blame (rule F08).
-    fn on_disk_error(&self, _region: &dyn FileRegion, _error: &io::Error) {}
+    fn on_disk_error(&self, _region: &Arc<dyn FileRegion>, _error: &io::Error) {}
 }

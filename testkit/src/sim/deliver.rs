@@ -13,7 +13,7 @@ use controller::state::RequestContext;
 use controller::{ClusterImage, ImageDelta};
 use fetcher::request::{FETCH_VERSION, LIST_OFFSETS_VERSION};
 use fetcher::{FetcherRequest, FetcherResponse};
-use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, Records, RequestBody, ResponseBody};
+use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, RequestBody, ResponseBody};
 use replication::time::Instant;
 
 use super::links::{Action, Connection};
@@ -21,6 +21,7 @@ use super::network::{Address, Envelope, Payload, RpcAnswer, RpcRequest};
 use super::node::{
     ControllerEffects, LISTENER, ParkedRead, PendingCall, RunningNode, raft_envelope,
 };
+use super::sending::as_sent;
 use super::world::{NodeEvent, Purpose, Rpc, SPIN_LIMIT, Simulation, WorldEvent};
 
 /// The pause before a call to the controller goes again.
@@ -397,11 +398,12 @@ impl Simulation {
                     }
                 }
                 Action::Answer(rpc, outcome) => {
-                    if let Some(process) = self.process(id) {
-                        process.connections.answered(rpc);
-                    }
+                    let Some(process) = self.process(id) else {
+                        continue;
+                    };
+                    process.connections.answered(rpc);
                     let answer = match outcome {
-                        Outcome::Answer(body) => as_sent(body),
+                        Outcome::Answer(body) => as_sent(body, &process.core.replicas),
                         Outcome::NoResponse => RpcAnswer::Silent,
                         Outcome::Close => RpcAnswer::Broken,
                     };
@@ -561,23 +563,4 @@ impl Simulation {
         let life = process.life;
         self.schedule(next, WorldEvent::Node { node: id, life, event: NodeEvent::Timer });
     }
-}
-
-/// A response as it leaves the broker: file slices are read now, as `sendfile` does.
-fn as_sent(body: ResponseBody) -> RpcAnswer {
-    let ResponseBody::Fetch(mut fetch) = body else {
-        return RpcAnswer::Kafka(body);
-    };
-    for topic in &mut fetch.responses {
-        for partition in &mut topic.partitions {
-            if let Some(records) = partition.records.take() {
-                // A slice that cannot be read any more breaks the connection (F08).
-                let Ok(bytes) = records.read() else {
-                    return RpcAnswer::Broken;
-                };
-                partition.records = Some(Records::Bytes(bytes));
-            }
-        }
-    }
-    RpcAnswer::Kafka(ResponseBody::Fetch(fetch))
 }

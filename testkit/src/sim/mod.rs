@@ -27,6 +27,7 @@ mod query;
 mod quorum_storage;
 pub mod random;
 mod run;
+mod sending;
 mod world;
 
 pub use clients::{

@@ -6,6 +6,7 @@
 //! only with the next start of the process. One that cannot be used at the start, because of the disk
 //! or of a damaged file, counts as failed from the beginning.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,6 +83,15 @@ impl<D: Disk> ReplicaManager<D> {
     pub(super) fn on_storage_failure(&self, partition: &Partition<D>, error: &LogError) {
         let name = &partition.id().topic_partition;
         self.on_dir_failure(partition.dir(), &format!("{name}: {error}"));
+    }
+
+    /// Records in `folder` could not be read while they were sent to a client: the log directory around it
+    /// failed, as it would have by any other read (F08).
+    pub fn on_unreadable_folder(&self, folder: &Path, error: &io::Error) {
+        let dir = self.dirs.lock().iter().position(|state| folder.starts_with(&state.path));
+        if let Some(dir) = dir {
+            self.on_dir_failure(dir, &format!("{}: {error}", folder.display()));
+        }
     }
 
     /// Every partition of the directory is answered with 56 from now on, and not fetched any more.
