@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::network::NetworkSettings;
+
 use super::*;
 
 pub(super) fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -9,7 +9,7 @@ use protocol::messages::{DeleteTopicsRequest, MetadataRequest};
 use protocol::records::BatchBuilder;
 use protocol::{NodeId, Offset, ResponseBody};
 use storage::{Disk, DiskFile, OpenMode};
-use testkit::client::produce_request;
+use testkit::client::{fetch_request, produce_request};
 use testkit::sim::disk::CrashKind;
 use testkit::sim::{SimConfig, Simulation, log_dir};
 
@@ -136,6 +136,27 @@ fn one_failed_directory_costs_its_own_partitions_their_leader_and_no_others_c08(
     assert_eq!(the_place(&simulation, ONE, 0)?, first);
     simulation.run_until("health", PATIENCE, Simulation::is_healthy)?;
     assert!(offline_replicas(&mut simulation, 2, 0)?.is_empty());
+    simulation.check_everything()
+}
+
+#[test]
+fn records_that_cannot_be_read_while_they_are_sent_take_their_directory_offline_f08() -> Result<()>
+{
+    let mut simulation = cluster(&[&[1, 2, 3], &[1, 2, 3]])?;
+    for index in 0..2 {
+        ensure!(produce(&mut simulation, ONE, index, "before")? == 0);
+    }
+    let first = the_place(&simulation, ONE, 0)?;
+    simulation.node(ONE).disk.fail_folder(&log_dir(first));
+    // Where the records lie is known without the disk, so the answer is already on its way when it fails.
+    let fetched = simulation.call(ONE, 12, fetch_request(TOPIC, 0, 0));
+    assert!(fetched.is_err(), "the connection breaks: {fetched:?}");
+    assert!(simulation.node(ONE).running().is_some_and(|node| {
+        node.core.replicas.has_dir_failed(&log_dir(first))
+            && !node.core.replicas.has_dir_failed(&log_dir(1 - first))
+    }));
+    simulation.wait_for_leader(TOPIC, 0, Some(ONE))?;
+    assert_eq!(simulation.leads(TOPIC, 1), Some(ONE));
     simulation.check_everything()
 }
 
