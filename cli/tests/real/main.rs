@@ -14,6 +14,7 @@ mod group_tools;
 mod groups;
 mod log_dirs;
 mod metrics;
+mod readers_on_followers;
 mod stories;
 mod tls;
 mod volume;
