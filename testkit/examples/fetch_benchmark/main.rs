@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p testkit --example fetch_benchmark -- [--kafka]`. Figures: how fast records leave and
 //! what CPU time a gigabyte costs the server (1, 4, 64 connections); how long a waiting consumer's answer takes
-//! from the send of the record; what an idle long poll costs in CPU time and bytes, with fetch sessions and without.
+//! from the send of the record; what thousands of fetches cost that wait and nothing else; what an idle long poll
+//! costs in CPU time and bytes, with fetch sessions and without.
 //!
 //! Readers throw away what they get, without taking it out of the kernel, so that they are not what is measured.
 
@@ -11,6 +12,7 @@ mod idle;
 #[path = "../benchmark/machine.rs"]
 mod machine;
 mod node;
+mod parked;
 mod reader;
 mod sendfile;
 #[path = "../benchmark/table.rs"]
@@ -32,13 +34,14 @@ const USAGE: &str = "fetch_benchmark [--kafka] [--no-highwater] [--only NAME,...
 
   --kafka             also measures Apache Kafka, where Java, Maven and refkafka are present
   --no-highwater      measures Kafka alone
-  --only NAME,...     of throughput, tail, idle
+  --only NAME,...     of throughput, tail, parked, idle
   --seconds N         length of each measurement (default 10)
   --megabytes N       size of the log that is read (default 800: one segment)
   --fetch-kb N        most bytes of a fetch, and of a sendfile of the bare loop (default 1024)
   --connections ...   default 1,4,64
   --partitions ...    of an idle poll (default 200,1000)
   --pollers N         idle connections at a time (default 50)
+  --parked N          fetches that wait at a time (default 9000)
   --records N         records for the waiting consumer (default 1000)
   --highwater BINARY  default: HIGHWATER_BIN, else the binary of the same build
   --refkafka SCRIPT   default: REFKAFKA, else ../shared/reference-kafka/refkafka beside the project";
@@ -56,6 +59,7 @@ pub struct Options {
     pub(crate) connections: Vec<usize>,
     pub(crate) partitions: Vec<i32>,
     pub(crate) pollers: usize,
+    pub(crate) parked: usize,
     pub(crate) records: usize,
 }
 
@@ -75,6 +79,7 @@ impl Options {
             connections: vec![1, 4, 64],
             partitions: vec![200, 1000],
             pollers: 50,
+            parked: 9000,
             records: 1000,
         };
         while let Some(argument) = arguments.next() {
@@ -174,6 +179,9 @@ fn measure(
     if options.wants("tail") {
         column
             .add("record sent to answer of a waiting fetch, p50 / p99", tail::tail(node, options)?);
+    }
+    if options.wants("parked") {
+        parked::measure(node, options, &mut column)?;
     }
     if options.wants("idle") {
         idle::measure(node, options, &mut column)?;

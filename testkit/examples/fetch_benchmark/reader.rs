@@ -9,6 +9,7 @@ use bytes::Bytes;
 use protocol::frame::{encode_request, request_header};
 use protocol::messages::FetchRequest;
 use protocol::{ApiKey, RequestBody};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 /// Bytes thrown away at once.
@@ -31,6 +32,12 @@ impl Reader {
     /// Sends a request made before.
     pub fn send(&mut self, frame: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(frame)?)
+    }
+
+    /// Whether nothing has come, and the server is still there.
+    pub fn is_waiting(&self) -> bool {
+        let nothing = recv(&self.stream, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        nothing.is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Throws an answer away; gives its size, with the four bytes that tell it.

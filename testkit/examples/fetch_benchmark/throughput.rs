@@ -61,17 +61,17 @@ pub fn fill(node: &Node, options: &Options) -> Result<Log> {
     Ok(log)
 }
 
-/// The bare loop over a file.
+/// The bare loop over a file, asked for as many bytes at a time as a fetch asks for.
 pub fn bare(file: &Path, log: &Log, connections: usize, options: &Options) -> Result<Rate> {
     let bytes = (log.batches * log.batch_bytes) as u64;
     let length = std::fs::metadata(file).context("the segment")?.len();
     ensure!(length >= bytes, "{} has {length} bytes, not {bytes}", file.display());
-    let server = Server::start(file, bytes, options.fetch_bytes)?;
+    let server = Server::start(file, bytes)?;
     run(connections, server.pid(), options.length, |stop, read| {
         let mut reader = Reader::connect(&server.address)?;
-        let loops = u32::MAX;
-        reader.send(&loops.to_be_bytes())?;
+        let asked = u32::try_from(options.fetch_bytes)?.to_be_bytes();
         while !stop.load(Ordering::Relaxed) {
+            reader.send(&asked)?;
             reader.discard(options.fetch_bytes)?;
             read.fetch_add(options.fetch_bytes as u64, Ordering::Relaxed);
         }
