@@ -16,6 +16,9 @@ use storage::{Disk, LogError};
 use super::partition::Partition;
 use super::{ReplicaManager, ReplicaManagerConfig};
 
+/// The longest that a file which became due since the last look waits, while ticks come.
+const FILES_PAUSE: Duration = Duration::from_millis(100);
+
 /// A job that is due every so often.
 #[derive(Clone, Copy, Debug)]
 struct Periodic {
@@ -44,6 +47,9 @@ pub(super) struct Schedule {
     log_starts: Periodic,
     retention: Periodic,
     isr: Periodic,
+    /// When the files of all partitions were last looked at, and when one of them is due.
+    files_seen: Instant,
+    files_due: Option<Instant>,
     /// Folders of deleted partitions, and when they go.
     removals: Vec<(Instant, PathBuf)>,
 }
@@ -62,6 +68,8 @@ impl Schedule {
             log_starts: Periodic::new(config.log_start_checkpoint_interval, now),
             retention: Periodic::new(config.retention_check_interval, now),
             isr: Periodic::new(config.replica_lag_time_max / 2, now),
+            files_seen: now,
+            files_due: Some(now),
             removals: Vec::new(),
         }
     }
@@ -112,7 +120,7 @@ impl<D: Disk> ReplicaManager<D> {
         if due.retention {
             self.delete_old_segments(now);
         }
-        let files = self.tend_files(now);
+        let files = self.tend_files_if_due(now);
         for folder in due.removals {
             if let Err(error) = storage::remove_folder(&self.disk, &folder) {
                 tracing::warn!(%error, "cannot remove a deleted partition's folder");
@@ -139,6 +147,22 @@ impl<D: Disk> ReplicaManager<D> {
             isr: schedule.isr.is_due(now),
             removals: ready.into_iter().map(|(_, folder)| folder).collect(),
         }
+    }
+
+    /// Tends the files when one is due, or not seen for a while: a tick comes for every fetch that waits
+    /// in vain, and must not cost a look at every partition.
+    fn tend_files_if_due(&self, now: Now) -> Option<Instant> {
+        {
+            let schedule = self.upkeep.lock();
+            let is_due = schedule.files_due.is_some_and(|due| now.monotonic >= due);
+            if !is_due && now.monotonic < schedule.files_seen + FILES_PAUSE {
+                return schedule.files_due;
+            }
+        }
+        let next = self.tend_files(now);
+        let mut schedule = self.upkeep.lock();
+        (schedule.files_seen, schedule.files_due) = (now.monotonic, next);
+        next
     }
 
     /// Flushes that `flush.ms` asks for, and files whose second step of deletion is due.
