@@ -1,5 +1,6 @@
 //! The `highwater` binary: starts clusters and nodes, and looks at them.
 
+mod check;
 mod health;
 mod kept_data;
 mod logging;
@@ -33,6 +34,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Asks a broker whether it serves; exits with 0 if it does.
     Health(health::HealthArguments),
+    /// Watches a running cluster, this one or Apache Kafka, for broken promises; exits with 1 if it saw any.
+    Check(check::CheckArguments),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Some(Command::Up(arguments)) => up::run(&arguments),
         Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Health(arguments)) => health::run(&arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ pub mod client;
 pub mod group;
 pub mod invariants;
 pub mod metrics;
+pub mod online;
 pub mod producer;
 pub mod real;
 pub mod sim;

@@ -22,6 +22,7 @@ use kafka::Kafka;
 use known::Known;
 use language::{Chapter, Story, parse};
 use side::{Outcome, STOPPED, Side};
+use testkit::online::Watcher;
 use testkit::real::Cluster;
 
 /// Set on both, where their defaults or their scripts would make them differ, or to save time.
@@ -115,6 +116,9 @@ fn compare(script: std::path::PathBuf) -> Result<()> {
         accepted += old;
     }
     report(cases, accepted, &differing, start);
+    for side in [&theirs, &ours] {
+        watch(&side.address)?;
+    }
     let idle: Vec<String> = known.iter().filter(|entry| entry.used == 0).map(Known::line).collect();
     assert!(differing.is_empty(), "{} of {cases} answers differ, see above", differing.len());
     assert!(
@@ -122,6 +126,19 @@ fn compare(script: std::path::PathBuf) -> Result<()> {
         "nothing differs any more by these lines of known.txt:\n{}",
         idle.join("\n")
     );
+    Ok(())
+}
+
+/// The watch over running clusters sees everything of both, and nothing broken.
+fn watch(bootstrap: &str) -> Result<()> {
+    let mut watcher = Watcher::new(bootstrap, []);
+    watcher.look()?;
+    // From the begin again: every batch is compared with what was there a moment ago.
+    watcher.forget_places();
+    let report = watcher.look()?;
+    println!("{bootstrap}: {} partitions, {} batches", report.partitions, report.batches_compared);
+    assert!(report.violations.is_empty(), "{bootstrap}: {:?}", report.violations);
+    assert!(report.batches_compared > 0, "{bootstrap}: nothing was compared");
     Ok(())
 }
 

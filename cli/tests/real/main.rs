@@ -4,6 +4,7 @@
 //! pure crate is shown there.
 
 mod admin_tools;
+mod check;
 mod clients;
 mod command_line;
 mod failover;
