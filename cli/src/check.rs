@@ -9,6 +9,9 @@ use testkit::online::{LookReport, Watcher};
 /// How often a calm watch says that all is well.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
+/// The pause between two looks of `up --check`.
+const BESIDE_PAUSE: Duration = Duration::from_millis(500);
+
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
@@ -59,8 +62,22 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     Ok(())
 }
 
+/// Watches on a thread of its own until the process ends; what is broken goes to standard error.
+pub fn watch_beside(bootstrap: String) {
+    std::thread::spawn(move || {
+        let mut watcher = Watcher::new(&bootstrap, []);
+        loop {
+            // Nothing can be seen while all nodes stop, or before there is a topic.
+            for violation in watcher.look().map(|report| report.violations).unwrap_or_default() {
+                eprintln!("highwater: BROKEN {violation}");
+            }
+            std::thread::sleep(BESIDE_PAUSE);
+        }
+    });
+}
+
 /// Prints what was broken; gives how much.
-pub fn tell(report: &LookReport) -> usize {
+fn tell(report: &LookReport) -> usize {
     for violation in &report.violations {
         println!("BROKEN {violation}");
     }

@@ -52,6 +52,9 @@ pub struct UpArguments {
     /// Runs every node as a child process of its own.
     #[arg(long)]
     processes: bool,
+    /// Watches the cluster as `highwater check` does, and tells on standard error what it sees broken.
+    #[arg(long)]
+    check: bool,
     /// Prints the `ready` line and nothing else.
     #[arg(long)]
     quiet: bool,
@@ -81,6 +84,8 @@ pub struct Plan {
     pub metrics: Vec<String>,
     /// Where everything is kept.
     pub folder: PathBuf,
+    /// Whether it is watched while it runs.
+    pub is_checked: bool,
 }
 
 /// Starts the cluster and runs it until Ctrl-C or SIGTERM.
@@ -104,8 +109,11 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     }
 }
 
-/// What is printed once clients can work.
+/// What is printed once clients can work; from then on the cluster is watched, if that is wanted.
 pub fn announce(plan: &Plan, quiet: bool) -> Result<()> {
+    if plan.is_checked {
+        crate::check::watch_beside(plan.bootstrap.join(","));
+    }
     let bootstrap = plan.bootstrap.join(",");
     let mut text = format!("ready bootstrap={bootstrap}\n");
     if !quiet {
@@ -220,7 +228,8 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(Plan { nodes, bootstrap, metrics, folder: folder.to_path_buf() })
+    let is_checked = arguments.check;
+    Ok(Plan { nodes, bootstrap, metrics, folder: folder.to_path_buf(), is_checked })
 }
 
 /// Adds what all nodes have; gives where their metrics are.

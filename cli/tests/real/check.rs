@@ -2,13 +2,18 @@
 //! behind the broker's back.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use protocol::messages::CreateTopicsRequest;
+use protocol::messages::create_topics_request::CreatableTopic;
+use testkit::client::Client;
 use testkit::producer::RetryingProducer;
 use testkit::real::{Cluster, NodeId};
 
+use crate::command_line::{free_range, interrupt};
 use crate::{BINARY, alone, cluster};
 
 const TOPIC: &str = "checked";
@@ -90,7 +95,7 @@ fn a_watch_tells_of_a_replica_whose_file_was_changed() {
     let follower = (1..=3).find(|node| *node != cluster.leader(TOPIC, 0).expect("a leader"));
     let follower: NodeId = follower.expect("a follower");
     cluster.stop(follower).expect("stopped cleanly");
-    forge_first_batch(&cluster, follower);
+    forge_first_batch(&cluster.data_folder(follower));
     cluster.start(follower).expect("started");
     cluster.wait_for_isr(TOPIC, 0, &[1, 2, 3]).expect("all in sync");
     let output = check(&cluster, "3").wait_with_output().expect("ends");
@@ -115,10 +120,57 @@ fn a_watch_over_nothing_says_what_is_missing() {
     }
 }
 
-/// Changes the last byte of the first batch on a node that is down, and its checksum with it.
-fn forge_first_batch(cluster: &Cluster, node: NodeId) {
-    let folder: PathBuf = cluster.data_folder(node).join(format!("{TOPIC}-0"));
-    let path = folder.join("00000000000000000000.log");
+#[test]
+fn up_with_check_tells_of_it_on_standard_error() {
+    let _alone = alone();
+    let data = tempfile::tempdir().expect("a folder");
+    let port = free_range(6).to_string();
+    let up = |more: &[&str]| {
+        let folder = data.path().display().to_string();
+        let mut child = Command::new(BINARY)
+            .args(["up", "--metrics-port", "0", "--port", &port, "--data", &folder, "--quiet"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        assert!(stdout.lines().map_while(Result::ok).any(|line| line.starts_with("ready ")));
+        child
+    };
+    let child = up(&[]);
+    let bootstrap = format!("127.0.0.1:{port}");
+    let mut client = Client::connect(&bootstrap, PATIENCE).expect("connected");
+    create_topic(&mut client);
+    let mut producer = RetryingProducer::new(&bootstrap, TOPIC, 0).expect("a producer");
+    produce(&mut producer, 5);
+    interrupt(child);
+    forge_first_batch(&data.path().join("node2/data"));
+    let mut child = up(&["--check"]);
+    let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let told = stderr.lines().map_while(Result::ok).find(|line| line.contains("BROKEN"));
+    let told = told.expect("a line");
+    assert!(told.contains("BROKEN I1: checked-0:") && told.contains("broker 2 "), "{told}");
+    interrupt(child);
+}
+
+fn create_topic(client: &mut Client) {
+    let topic = CreatableTopic {
+        name: TOPIC.into(),
+        num_partitions: 1,
+        replication_factor: 3,
+        ..CreatableTopic::default()
+    };
+    let request =
+        CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..Default::default() };
+    let response = client.call(5, request).expect("an answer");
+    assert_eq!(response.topics[0].error_code, 0);
+}
+
+/// Changes the last byte of the first batch in the log directory of a node that is down, and its checksum
+/// with it.
+fn forge_first_batch(log_dir: &Path) {
+    let path = log_dir.join(format!("{TOPIC}-0")).join("00000000000000000000.log");
     let mut bytes = fs::read(&path).expect("a segment");
     let length: [u8; 4] = bytes[LENGTH_AT..LENGTH_END].try_into().expect("four bytes");
     let end = LENGTH_END + u32::from_be_bytes(length) as usize;
