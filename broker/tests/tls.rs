@@ -14,6 +14,7 @@ use broker::tls::{
     ClientAuth, KeyStore, TlsError, TlsSettings, cipher_suite_names, client_config, server_config,
 };
 use bytes::Bytes;
+use handshake::Acceptor;
 use pkcs8::pkcs5::pbes2;
 use protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use protocol::messages::{FetchRequest, FetchResponse, RequestBody, ResponseBody};
@@ -22,6 +23,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -69,7 +71,8 @@ impl Authority {
 async fn serve(service: Arc<dyn RequestService>, settings: &TlsSettings) -> NetworkServer {
     let bound = BoundListeners::bind(&[loopback("SSL")], NetworkSettings::default()).await;
     let mut bound = bound.expect("a free port");
-    bound.encrypt("SSL", &server_config(settings).expect("good settings"));
+    let config = server_config(settings).expect("good settings");
+    bound.encrypt("SSL", &Acceptor::new(watch::channel(config).1));
     bound.serve(service)
 }
 
@@ -202,7 +205,25 @@ fn settings_that_cannot_work_say_why() {
     let (key, chain) = (theirs.sign("x").key, ours.sign("localhost").chain);
     let mixed = Some(KeyStore { key, chain, password: None });
     let mixed = TlsSettings { key_store: mixed, ..node };
-    assert!(matches!(server_config(&mixed), Err(TlsError::Rustls(_))), "not the certificate's key");
+    let error = server_config(&mixed).expect_err("not the certificate's key");
+    assert!(error.to_string().contains("does not belong to the first certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_put_in_force_later_is_for_new_connections_and_open_ones_stay() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let bound = BoundListeners::bind(&[loopback("SSL")], NetworkSettings::default()).await;
+    let mut bound = bound.expect("a free port");
+    let config = |authority: &Authority| server_config(&authority.node("localhost")).expect("good");
+    let (in_force, config_in_force) = watch::channel(config(&ours));
+    bound.encrypt("SSL", &Acceptor::new(config_in_force));
+    let server = bound.serve(echoing());
+    let mut open = connect(&server, &ours.client()).await.expect("trusted");
+    in_force.send_replace(config(&theirs));
+    connect(&server, &ours.client()).await.expect_err("signed by somebody else now");
+    connect(&server, &theirs.client()).await.expect("trusted");
+    open.write_all(&heartbeat(2)).await.expect("sent");
+    assert_eq!(receive(&mut open).await.expect("an answer")[..4], [0, 0, 0, 2]);
 }
 
 #[tokio::test]

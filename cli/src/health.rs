@@ -18,9 +18,17 @@ pub struct HealthArguments {
 
 /// Fails unless the broker answers and knows enough live brokers.
 pub fn run(arguments: &HealthArguments) -> Result<()> {
+    let is_one = arguments.bootstrap.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(',') && port.parse::<u16>().is_ok()
+    });
+    ensure!(is_one, "--bootstrap {}: expected HOST:PORT of one broker", arguments.bootstrap);
     let seen = ready::live_brokers(&mut None, &arguments.bootstrap)?;
     let (address, wanted) = (&arguments.bootstrap, arguments.brokers);
-    ensure!(seen >= wanted, "{address} sees {seen} live brokers, {wanted} wanted");
-    println!("{address} sees {seen} live brokers");
+    ensure!(seen >= wanted, "{address} sees {}, {wanted} wanted", live_brokers(seen));
+    println!("{address} sees {}", live_brokers(seen));
     Ok(())
+}
+
+fn live_brokers(count: usize) -> String {
+    format!("{count} live broker{}", if count == 1 { "" } else { "s" })
 }

@@ -23,6 +23,9 @@ const FIRST_CONTROLLER_ID: i32 = 3000;
 const METRICS_ABOVE: u16 = 312;
 /// The key that says where a node's metrics are.
 const METRICS_LISTENER: &str = "highwater.metrics.listener";
+/// Keys that differ from node to node, so that `--set` cannot give them to all.
+const KEYS_OF_ITS_OWN: [&str; 6] =
+    ["broker.id", "controller.quorum.voters", "log.dir", "log.dirs", "node.id", "process.roles"];
 
 /// Options of `up`.
 #[derive(Debug, Clone, Args)]
@@ -34,7 +37,7 @@ pub struct UpArguments {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..=9))]
     controllers: i32,
     /// The first broker's port; the others listen on every second one after it.
-    #[arg(long, default_value_t = 9092)]
+    #[arg(long, default_value_t = 9092, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// The port of the first node's metrics, at /metrics; the other nodes' are after it. 0 for none; 312
     /// above --port (9404) unless it is given.
@@ -176,11 +179,12 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
     let kept = KeptData::find(folder, FIRST_CONTROLLER_ID)?;
     let ports = i32::from(arguments.port) + 2 * (brokers + controllers);
     ensure!(
-        arguments.port > 0 && ports <= i32::from(u16::MAX),
-        "--port {}: {} ports from there on are needed",
+        ports <= i32::from(u16::MAX),
+        "--port {}: {} ports from there on are needed, and there are none above 65535",
         arguments.port,
         2 * (brokers + controllers)
     );
+    ensure!(arguments.racks.iter().all(|rack| !rack.is_empty()), "--racks: a name is empty");
     let port_of = |place: i32| arguments.port + 2 * place as u16;
     // Brokers take the even places of the port range, controllers the port after each.
     let combined = kept.combined().unwrap_or(5).min(brokers);
@@ -195,6 +199,9 @@ fn plan(arguments: &UpArguments, folder: &Path) -> Result<Plan> {
             .collect()
     };
     let sets = parse_sets(&arguments.sets)?;
+    if let Some(key) = KEYS_OF_ITS_OWN.iter().find(|key| sets.contains_key(**key)) {
+        bail!("--set {key}: `up` gives every node its own; `serve` runs a node as you say");
+    }
     let metrics = match sets.contains_key(METRICS_LISTENER) {
         true => 0..0,
         false => metrics_ports(arguments)?,
@@ -267,6 +274,13 @@ fn metrics_ports(arguments: &UpArguments) -> Result<Range<u16>> {
     let end = first.and_then(|first| first.checked_add(nodes));
     match (first, end) {
         (Some(0), _) => Ok(0..0),
+        (Some(first), Some(end)) if first < arguments.port + 2 * nodes && end > arguments.port => {
+            bail!(
+                "--metrics-port {first}: the nodes listen on {} to {}; each needs one more port for its metrics",
+                arguments.port,
+                arguments.port + 2 * nodes - 1
+            )
+        }
         (Some(first), Some(end)) => Ok(first..end),
         _ => bail!("no ports left for metrics; give --metrics-port, or 0 for none"),
     }

@@ -42,7 +42,7 @@ pub struct ControllerClientConfig {
     /// The longest pause.
     pub longest_backoff: Duration,
     /// The TLS of the controllers' listener, if it has any.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
+    pub tls: Option<handshake::Connector>,
 }
 
 impl ControllerClientConfig {

@@ -11,10 +11,10 @@ use crate::access::ReplicaAccess;
 use crate::core::{FetcherCore, FetcherRequest, FetcherResponse};
 use crate::partition::{FetchState, FollowAssignment};
 use crate::wire::{RoundTripError, Wire, connect, exchange};
+use handshake::Connector;
 use protocol::messages::FetchResponse;
 use protocol::{BrokerEpoch, NodeId, Records, TopicIdPartition};
 use replication::time::Instant;
-use rustls::ClientConfig;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct ConnectionConfig {
     /// The largest answer accepted, in bytes.
     pub max_frame_bytes: usize,
     /// The TLS of the inter-broker listener, if it has any.
-    pub tls: Option<Arc<ClientConfig>>,
+    pub tls: Option<Connector>,
 }
 
 impl Default for ConnectionConfig {

@@ -2,16 +2,13 @@
 //! listener has it, and one request with its answer.
 
 use std::io;
-use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use handshake::Connector;
 use protocol::frame::{self, FrameError, SIZE_PREFIX_BYTES};
 use protocol::{ApiKey, EncodeError, RequestBody, ResponseBody};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use crate::core::{FetcherRequest, FetcherResponse};
 use crate::request::{FETCH_VERSION, LIST_OFFSETS_VERSION};
@@ -47,13 +44,13 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 pub(crate) async fn connect(
     host: &str,
     port: u16,
-    tls: Option<&Arc<ClientConfig>>,
+    tls: Option<&Connector>,
 ) -> Result<Box<dyn Wire>, RoundTripError> {
+    if let Some(connector) = tls {
+        return Ok(Box::new(connector.connect(host, port).await?));
+    }
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
-    let Some(config) = tls else { return Ok(Box::new(stream)) };
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
     Ok(Box::new(stream))
 }
 

@@ -88,7 +88,10 @@ impl Client {
         let mut size = [0; 4];
         self.stream.read_exact(&mut size).context("the broker closed or did not answer")?;
         let size = usize::try_from(i32::from_be_bytes(size)).context("a negative size")?;
-        ensure!(size <= MAX_RESPONSE_BYTES, "an answer of {size} bytes");
+        ensure!(
+            size <= MAX_RESPONSE_BYTES,
+            "an answer of {size} bytes: this is no Kafka broker, or a listener with TLS"
+        );
         let mut frame = vec![0; size];
         self.stream.read_exact(&mut frame)?;
         Ok(frame.into())

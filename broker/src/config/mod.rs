@@ -26,6 +26,7 @@ pub use endpoint::{Endpoint, HostAndPort, SecurityProtocol, Voter};
 pub use listeners::ListenersConfig;
 pub use report::{ConfigErrors, ConfigWarning};
 pub use seeing::SeeingConfig;
+pub(crate) use tls::{listener_prefix, read_again};
 
 use std::collections::BTreeMap;
 

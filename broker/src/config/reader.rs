@@ -8,7 +8,7 @@ use std::time::Duration;
 use controller::config::{ConfigCatalogue, ConfigDef, ConfigDefault, ConfigError, ConfigValue};
 
 use super::report::ConfigWarning;
-use super::tls::LISTENER_KEYS;
+use super::tls::{LISTENER_KEYS, listener_prefix};
 
 /// Longest duration given out. Clocks can count that far; "never" needs no more.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
 
     /// Text of a listener's own key, `listener.name.<name>.<key>`, else of the key itself.
     pub(super) fn listener_text(&mut self, listener: &str, key: &'static str) -> Option<String> {
-        let own = format!("listener.name.{}.{key}", listener.to_lowercase());
+        let own = format!("{}{key}", listener_prefix(listener));
         let Some(text) = self.settings.get(&own) else {
             let value = self.value(key)?;
             let text = value.as_list().map_or_else(

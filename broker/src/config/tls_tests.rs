@@ -8,6 +8,10 @@ fn key_and_certificate() -> (String, String) {
     (made.signing_key.serialize_pem(), made.cert.pem())
 }
 
+/// The beginning of a key that `openssl rsa -aes256 -traditional` makes.
+const OLD: &str = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAA==\n\
+                   -----END RSA PRIVATE KEY-----\n";
+
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
 const SSL: Pairs<'_> = &[
@@ -53,14 +57,51 @@ fn a_listeners_own_tls_keys_are_stronger_than_those_of_all() {
 #[test]
 fn tls_that_cannot_work_stops_the_start_and_says_what_is_needed() {
     let (key, certificate) = key_and_certificate();
-    let pem = ("ssl.keystore.type", "PEM");
+    let (other, _) = key_and_certificate();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("node.jks");
+    std::fs::write(&store, [0xfe, 0xed, 0xfe, 0xed]).expect("written");
+    let store = store.to_str().expect("text");
+    let (pem, trust) = (("ssl.keystore.type", "PEM"), ("ssl.truststore.type", "PEM"));
     let key = ("ssl.keystore.key", key.as_str());
     let chain = ("ssl.keystore.certificate.chain", certificate.as_str());
     let cases: &[(Pairs<'_>, &[&str])] = &[
         (&[], &["OUT", "needs a private key", "ssl.keystore.location"]),
         (&[("ssl.keystore.location", "/a.jks")], &["ssl.keystore.type", "JKS", "only PEM is read"]),
         (&[pem, ("ssl.keystore.location", "/none.pem")], &["/none.pem", "cannot be read"]),
+        (
+            &[pem, ("ssl.keystore.location", store)],
+            &["ssl.keystore.location", "not PEM text", "JKS"],
+        ),
+        (&[pem, ("ssl.keystore.location", store), ("ssl.keystore.type", "JKS")], &["keytool"]),
         (&[pem, key], &["ssl.keystore.certificate.chain", "together"]),
+        (
+            &[pem, ("ssl.keystore.key", other.as_str()), chain],
+            &["does not belong to the first certificate"],
+        ),
+        (
+            &[pem, ("ssl.keystore.key", certificate.as_str()), chain],
+            &["no PEM private key in the key store"],
+        ),
+        (
+            &[pem, key, ("ssl.keystore.certificate.chain", key.1)],
+            &["no PEM certificate in the key store"],
+        ),
+        (
+            &[pem, ("ssl.keystore.key", OLD), chain],
+            &["cannot be decrypted", "openssl pkcs8 -topk8"],
+        ),
+        (
+            &[
+                pem,
+                key,
+                chain,
+                ("ssl.client.auth", "required"),
+                ("ssl.truststore.certificates", "x"),
+                trust,
+            ],
+            &["no PEM certificate in the trust store"],
+        ),
         (&[pem, key, chain, ("ssl.keystore.location", "/a.pem")], &["cannot be set beside"]),
         (&[pem, key, chain, ("ssl.keystore.password", "p")], &["ssl.key.password"]),
         (&[pem, key, chain, ("ssl.client.auth", "required")], &["no trusted certificates"]),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use controller::image::ConfigMap;
 use protocol::{LeaderEpoch, NodeId, RequestBody, ResponseBody, TopicIdPartition};
 use replication::time::{Instant, Now};
 use replication::trace::TraceSink;
@@ -52,6 +53,23 @@ pub trait FetcherLink: Send + Sync {
     fn change(&self, stop: Vec<TopicIdPartition>, start: Vec<FollowedPartition>);
 }
 
+/// The keys and certificates of this broker's listeners.
+pub trait Certificates: Send + Sync {
+    /// Whether the broker could go on with `configs` as its own dynamic ones, where `changed` keys are set
+    /// or removed, perhaps to what they were; else why not.
+    fn check(&self, configs: &ConfigMap, changed: &[&str]) -> Result<(), String>;
+}
+
+/// Those of a broker whose listeners are plain.
+#[derive(Clone, Copy, Debug)]
+pub struct NoCertificates;
+
+impl Certificates for NoCertificates {
+    fn check(&self, _configs: &ConfigMap, _changed: &[&str]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// Everything outside the core, handed in once.
 #[derive(Clone)]
 pub struct Host {
@@ -61,6 +79,8 @@ pub struct Host {
     pub controller: Arc<dyn ControllerLink>,
     /// The fetchers.
     pub fetchers: Arc<dyn FetcherLink>,
+    /// Keys and certificates.
+    pub certificates: Arc<dyn Certificates>,
     /// Where events go.
     pub trace: Arc<dyn TraceSink>,
     /// Told when the core wants to be called by an instant that may be earlier than it said before.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | a logger | wholly, see [`super::loggers`]; AlterConfigs, which would replace all of them, is refused |
 //! | a broker by id | only its own: another broker's configs are to be sent to that one |
+//! | a broker by id | whether its listeners could use the keys and certificates |
 //! | a broker by id, or all | how far the number of a pool's threads moves from what is in force here |
 //!
 //! Answers keep the request's order. What is refused for a broker is INVALID_REQUEST, as with Kafka.
@@ -13,7 +14,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use controller::ConfigResourceType;
-use controller::config::{ConfigCatalogue, THREAD_COUNTS, check_thread_count};
+use controller::config::{ConfigCatalogue, ConfigResource, THREAD_COUNTS, check_thread_count};
+use controller::image::ConfigMap;
 use protocol::messages::alter_configs_response::AlterConfigsResourceResponse as AlterResult;
 use protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse as IncrementalResult;
 use protocol::messages::{
@@ -38,6 +40,8 @@ struct Wanted<'a> {
     kind: i8,
     name: &'a str,
     steps: Vec<Step<'a>>,
+    /// Whether what it does not name is removed.
+    replaces: bool,
 }
 
 /// One key and what shall become of it.
@@ -59,6 +63,7 @@ pub(super) fn handle<D: Disk>(
     let wanted = request.resources.iter().map(|resource| Wanted {
         kind: resource.resource_type,
         name: &resource.resource_name,
+        replaces: true,
         steps: resource
             .configs
             .iter()
@@ -104,6 +109,7 @@ pub(super) fn handle_incremental<D: Disk>(
     let wanted = request.resources.iter().map(|resource| Wanted {
         kind: resource.resource_type,
         name: &resource.resource_name,
+        replaces: false,
         steps: resource
             .configs
             .iter()
@@ -211,7 +217,30 @@ fn judge_broker<D: Disk>(core: &BrokerCore<D>, resource: &Wanted<'_>) -> Result<
             judge_thread_count(core, step.key, value)?;
         }
     }
-    Ok(())
+    match resource.name.is_empty() {
+        true => Ok(()),
+        false => judge_certificates(core, resource),
+    }
+}
+
+/// Keys and certificates that this broker's listeners cannot use are refused; files are read for it.
+fn judge_certificates<D: Disk>(core: &BrokerCore<D>, resource: &Wanted<'_>) -> Result<(), String> {
+    let directory = core.directory();
+    let current = directory.image.configs(&ConfigResource::broker(core.node));
+    let mut after = current.filter(|_| !resource.replaces).cloned().unwrap_or_default();
+    let mut changed: Vec<&str> = resource.steps.iter().map(|step| step.key).collect();
+    for step in &resource.steps {
+        match (step.operation, step.value) {
+            (SET, Some(value)) => after.insert(step.key.to_owned(), value.to_owned()),
+            (DELETE, _) => after.remove(step.key),
+            // Keys of stores are no lists; the controller refuses.
+            _ => continue,
+        };
+    }
+    if resource.replaces {
+        changed.extend(current.into_iter().flat_map(ConfigMap::keys).map(String::as_str));
+    }
+    core.host.certificates.check(&after, &changed)
 }
 
 /// Values that are no numbers are left to the controller, which knows what the key takes.
@@ -249,7 +278,7 @@ mod tests {
     use protocol::{ErrorCode, RequestBody};
 
     use super::*;
-    use crate::handlers::testing::{TestBroker, answer_of};
+    use crate::handlers::testing::{TestBroker, UNUSABLE, answer_of};
 
     const BROKER: i8 = 4;
 
@@ -325,6 +354,29 @@ mod tests {
         assert!(may("1", "num.io.threads", "x") && may("1", "num.io.threads", "0"));
         broker.set_config(i32::from(BROKER), "1", "num.io.threads", "16");
         assert_eq!(refusal(&broker, "1", "num.io.threads", 0, "32"), None);
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_used_are_refused_for_the_broker_they_are_meant_for() {
+        let broker = TestBroker::new();
+        let key = "listener.name.ssl.ssl.keystore.location";
+        let refused = refusal(&broker, "1", key, SET, UNUSABLE).expect("refused");
+        assert!(refused.contains(key) && refused.contains(UNUSABLE), "{refused}");
+        assert_eq!(refusal(&broker, "1", key, SET, "/good.pem"), None);
+        // All of the broker's configs are shown, those that stay among them, without what is removed.
+        broker.set_config(i32::from(BROKER), "1", key, UNUSABLE);
+        assert!(refusal(&broker, "1", "log.retention.ms", SET, "9").is_some());
+        assert_eq!(refusal(&broker, "1", key, DELETE, ""), None);
+        assert_eq!(refusal(&broker, "", "log.retention.ms", SET, "9"), None);
+        let resource = PlainResource {
+            resource_type: BROKER,
+            resource_name: "1".into(),
+            ..PlainResource::default()
+        };
+        let request =
+            AlterConfigsRequest { resources: vec![resource], ..AlterConfigsRequest::default() };
+        let _inbox = broker.send(2, request);
+        assert_eq!(broker.calls().len(), 1, "it replaces what cannot be used");
     }
 
     #[test]

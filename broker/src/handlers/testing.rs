@@ -23,9 +23,12 @@ use replication::time::{Instant, Now};
 use replication::trace::NoTrace;
 use storage::{Identity, RealDisk};
 
+use controller::image::ConfigMap;
+
 use crate::core::groups::GroupConfig;
 use crate::core::host::{
-    CallError, Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, Host,
+    CallError, Certificates, Clock, ControllerLink, ControllerReply, FetcherLink,
+    FollowedPartition, Host,
 };
 use crate::core::lifecycle::{BrokerLifecycle, LifecycleConfig};
 use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
@@ -84,6 +87,21 @@ impl FetcherLink for NoFetchers {
     fn change(&self, _stop: Vec<TopicIdPartition>, _start: Vec<FollowedPartition>) {}
 }
 
+/// Refuses what is set to [`UNUSABLE`], and says what it saw.
+struct PickyCertificates;
+
+/// A key store that nobody can use.
+pub(super) const UNUSABLE: &str = "/unusable.pem";
+
+impl Certificates for PickyCertificates {
+    fn check(&self, configs: &ConfigMap, changed: &[&str]) -> Result<(), String> {
+        match configs.iter().find(|(_, value)| *value == UNUSABLE) {
+            Some((key, _)) => Err(format!("{key} of {configs:?} by {changed:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
 struct Stays;
 
 impl ClientGone for Stays {
@@ -123,6 +141,7 @@ impl TestBroker {
             clock: Arc::new(FixedClock),
             controller: controller.clone(),
             fetchers: Arc::new(NoFetchers),
+            certificates: Arc::new(PickyCertificates),
             trace: Arc::new(NoTrace),
             wake_by: Arc::new(|_| {}),
         };

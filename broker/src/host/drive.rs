@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::errors::DirsFailure;
 use super::links::WakeUp;
 use super::observing::Observing;
+use super::security::NodeSecurity;
 use crate::core::BrokerCore;
 
 /// The pause between two looks at the lifecycle while it waits for an answer.
@@ -106,13 +107,19 @@ pub(super) async fn clean<D: Disk>(core: Arc<BrokerCore<D>>, mut stopped: watch:
     }
 }
 
+/// Who looks at committed metadata beside the core.
+pub(super) struct Observers {
+    pub(super) security: Arc<NodeSecurity>,
+    pub(super) observing: Arc<Observing>,
+}
+
 /// Applies committed metadata in order. Batches that are there together are applied together, so that
 /// a broker that catches up changes each role once.
 pub(super) async fn apply_metadata<D: Disk>(
     core: Arc<BrokerCore<D>>,
     client: ControllerClient,
     applied: watch::Sender<Offset>,
-    observing: Arc<Observing>,
+    observers: Observers,
 ) {
     let mut stream = client.metadata_stream(Offset::ZERO);
     let mut image = ClusterImage::default();
@@ -142,8 +149,9 @@ pub(super) async fn apply_metadata<D: Disk>(
             delta = ImageDelta::between(&before, &image);
         }
         let caught_up = committed.is_some_and(|committed| image.offset() >= committed);
+        observers.security.on_metadata(&image, &delta);
         core.on_metadata(image.clone(), &delta, caught_up);
-        observing.on_metadata(&image, core.replicas.static_configs());
+        observers.observing.on_metadata(&image, core.replicas.static_configs());
         let _ = applied.send(image.offset());
     }
 }

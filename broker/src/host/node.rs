@@ -76,7 +76,7 @@ pub struct Node {
 /// What a broker is surrounded with.
 #[derive(Clone, Copy)]
 struct Around<'a> {
-    security: &'a NodeSecurity,
+    security: &'a Arc<NodeSecurity>,
     observing: &'a Arc<Observing>,
 }
 
@@ -124,7 +124,7 @@ impl Node {
     pub async fn start(config: BrokerConfig, options: NodeOptions) -> Result<Node, StartError> {
         let clock = MonotonicClock::start();
         let observing = Observing::prepare(&config, &options.cluster_id, clock)?;
-        let security = NodeSecurity::of(&config)?;
+        let security = Arc::new(NodeSecurity::of(&config)?);
         let listener = observing.bind(&config).await?;
         let HeldDirs { logs, locked } = hold_dirs(&config, &options.cluster_id)?;
         let controller = if config.roles.controller {
@@ -342,6 +342,7 @@ impl RunningBroker {
             clock: Arc::new(RealClock(clock)),
             controller: Arc::new(RealControllerLink::new(client.clone())),
             fetchers: Arc::new(RealFetcherLink(orders)),
+            certificates: security.clone(),
             trace: options.trace.clone(),
             wake_by: Arc::new(move |at| wake.by(at)),
         };
@@ -381,7 +382,7 @@ impl RunningBroker {
                 core.clone(),
                 client,
                 applied_sender,
-                observing.clone(),
+                drive::Observers { security: security.clone(), observing: observing.clone() },
             )),
         ];
         Ok(Self { core, addresses, server, applied, dirs_failed, stop_ticks, ticks, tasks })

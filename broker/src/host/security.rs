@@ -1,59 +1,207 @@
-//! The TLS of a node: what its listeners accept with, and how it reaches other nodes.
+//! The TLS of a node: what its listeners accept with, and how it reaches other nodes. Files of keys and
+//! certificates are read again when this broker's own configs change (KIP-226), also to what they were, as
+//! in Kafka. New connections have the new certificates; those that are open stay.
+//!
+//! What cannot be used changes nothing. A request that would lead there is refused; what is found later, as
+//! when a file changed in between, is told at WARN. Kafka answers such a request without an error when the
+//! value stays the same and only the file is bad; here it is refused, for nobody else would notice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use controller::config::{ConfigResource, STORE_KEYS};
+use controller::image::ConfigMap;
 use controller::rpc::ControlSecurity;
+use controller::{ClusterImage, ImageDelta};
+use handshake::{Acceptor, Connector};
+use parking_lot::Mutex;
+use protocol::NodeId;
 use rustls::{ClientConfig, ServerConfig};
+use tokio::sync::watch;
 
-use crate::config::{BrokerConfig, Endpoint, SecurityProtocol};
+use crate::config::{BrokerConfig, Endpoint, SecurityProtocol, listener_prefix, read_again};
+use crate::core::host::Certificates;
 use crate::network::BoundListeners;
-use crate::tls::{TlsError, client_config, server_config};
+use crate::tls::{
+    TlsError, TlsSettings, check_names_kept, client_config, date_warnings, server_config,
+};
 
-/// The TLS configurations of a node; empty where everything is plain.
-#[derive(Debug, Default)]
+/// The TLS of a node's listeners; empty where everything is plain.
+#[derive(Debug)]
 pub(super) struct NodeSecurity {
-    /// Of the broker's listeners, by name.
-    listeners: BTreeMap<String, Arc<ServerConfig>>,
+    node: NodeId,
+    /// What the node was started with.
+    properties: BTreeMap<String, String>,
+    /// By name; those that it listens on or connects to.
+    listeners: BTreeMap<String, ListenerTls>,
+    /// The broker's listeners with TLS.
+    broker_listeners: Vec<String>,
     /// To other brokers.
-    pub(super) to_brokers: Option<Arc<ClientConfig>>,
+    pub(super) to_brokers: Option<Connector>,
     /// Of the controller's listener, and to the controllers.
     pub(super) control: ControlSecurity,
+}
+
+/// The TLS of one listener, and where what changes of it is put.
+#[derive(Debug)]
+struct ListenerTls {
+    in_force: Mutex<TlsSettings>,
+    server: Option<watch::Sender<Arc<ServerConfig>>>,
+    client: Option<watch::Sender<Arc<ClientConfig>>>,
+}
+
+/// What a listener would have, made ready.
+struct Prepared {
+    settings: TlsSettings,
+    server: Option<Arc<ServerConfig>>,
+    client: Option<Arc<ClientConfig>>,
 }
 
 impl NodeSecurity {
     pub(super) fn of(config: &BrokerConfig) -> Result<Self, TlsError> {
         let listeners = &config.listeners;
         let is_ssl = |endpoint: &&Endpoint| endpoint.protocol == SecurityProtocol::Ssl;
-        let server = |name: &str| listeners.tls.get(name).map(server_config).transpose();
-        let client = |name: &str| listeners.tls.get(name).map(client_config).transpose();
-        let mut security = NodeSecurity::default();
+        let mut security = NodeSecurity {
+            node: config.node_id,
+            properties: config.properties.clone(),
+            listeners: BTreeMap::new(),
+            broker_listeners: Vec::new(),
+            to_brokers: None,
+            control: ControlSecurity::default(),
+        };
         for endpoint in listeners.broker.iter().filter(is_ssl) {
-            if let Some(config) = server(&endpoint.listener)? {
-                // Kernel TLS would keep `sendfile`; until it is used, records are encrypted in here.
-                tracing::info!(
-                    listener = endpoint.listener,
-                    "TLS is done by this process, not by the kernel"
-                );
-                security.listeners.insert(endpoint.listener.clone(), config);
-            }
+            // Kernel TLS would keep `sendfile`; until it is used, records are encrypted in here.
+            let listener = endpoint.listener.clone();
+            tracing::info!(listener, "TLS is done by this process, not by the kernel");
+            security.broker_listeners.push(listener);
         }
-        if !listeners.broker.is_empty() {
-            security.to_brokers = client(&listeners.inter_broker_name)?;
+        let accepting = security.broker_listeners.iter();
+        let accepting = accepting.chain(listeners.controller.first().map(|own| &own.listener));
+        let accepting: Vec<String> = accepting.cloned().collect();
+        let inter_broker = Some(&listeners.inter_broker_name);
+        let to_brokers = inter_broker.filter(|_| !listeners.broker.is_empty());
+        let to_controllers = listeners.controller_names.first();
+        for (name, settings) in &listeners.tls {
+            let accepts = accepting.contains(name);
+            let connects = [to_brokers, to_controllers].contains(&Some(name));
+            let tls = ListenerTls::of(settings, accepts, connects)?;
+            security.listeners.insert(name.clone(), tls);
+            tell_dates(name, settings);
         }
-        if let Some(endpoint) = listeners.controller.first() {
-            security.control.server = server(&endpoint.listener)?;
-        }
-        if let Some(name) = listeners.controller_names.first() {
-            security.control.client = client(name)?;
-        }
+        security.to_brokers = to_brokers.and_then(|name| security.connector(name));
+        security.control.client = to_controllers.and_then(|name| security.connector(name));
+        let control = listeners.controller.first();
+        security.control.server = control.and_then(|own| security.acceptor(&own.listener));
         Ok(security)
+    }
+
+    fn acceptor(&self, listener: &str) -> Option<Acceptor> {
+        let server = self.listeners.get(listener)?.server.as_ref()?;
+        Some(Acceptor::new(server.subscribe()))
+    }
+
+    fn connector(&self, listener: &str) -> Option<Connector> {
+        let client = self.listeners.get(listener)?.client.as_ref()?;
+        Some(Connector::new(client.subscribe()))
     }
 
     /// Puts the listeners under TLS that have it.
     pub(super) fn encrypt(&self, bound: &mut BoundListeners) {
-        for (name, config) in &self.listeners {
-            bound.encrypt(name, config);
+        for name in &self.broker_listeners {
+            if let Some(acceptor) = self.acceptor(name) {
+                bound.encrypt(name, &acceptor);
+            }
+        }
+    }
+
+    /// Reads files again when this broker's own configs changed, or were set to what they are.
+    pub(super) fn on_metadata(&self, image: &ClusterImage, delta: &ImageDelta) {
+        let own = ConfigResource::broker(self.node);
+        if self.listeners.is_empty() || !delta.changed_configs.contains(&own) {
+            return;
+        }
+        let configs = image.configs(&own).cloned().unwrap_or_default();
+        for (listener, tls) in &self.listeners {
+            match tls.prepare(&self.properties, &configs, listener) {
+                Ok(None) => {}
+                Ok(Some(prepared)) => {
+                    tell_dates(listener, &prepared.settings);
+                    tls.put_in_force(prepared);
+                    tracing::info!(listener, "new connections have the certificates read again");
+                }
+                Err(error) => tracing::warn!(
+                    listener,
+                    "keys and certificates stay as they were, the new ones cannot be used: {error}"
+                ),
+            }
         }
     }
 }
+
+impl Certificates for NodeSecurity {
+    fn check(&self, configs: &ConfigMap, changed: &[&str]) -> Result<(), String> {
+        for (listener, tls) in &self.listeners {
+            let prefix = listener_prefix(listener);
+            let is_store = |key: &&str| {
+                key.strip_prefix(&prefix).is_some_and(|base| STORE_KEYS.contains(&base))
+            };
+            if changed.iter().any(is_store) {
+                let prepared = tls.prepare(&self.properties, configs, listener);
+                prepared.map_err(|error| format!("listener {listener}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ListenerTls {
+    fn of(settings: &TlsSettings, accepts: bool, connects: bool) -> Result<Self, TlsError> {
+        let server = accepts.then(|| server_config(settings)).transpose()?;
+        let client = connects.then(|| client_config(settings)).transpose()?;
+        Ok(Self {
+            in_force: Mutex::new(settings.clone()),
+            server: server.map(watch::Sender::new),
+            client: client.map(watch::Sender::new),
+        })
+    }
+
+    /// What `configs` of this broker lead to; `None` for what is in force.
+    fn prepare(
+        &self,
+        properties: &BTreeMap<String, String>,
+        configs: &ConfigMap,
+        listener: &str,
+    ) -> Result<Option<Prepared>, String> {
+        let settings = read_again(properties, configs, listener)?;
+        let in_force = self.in_force.lock().clone();
+        if in_force == settings {
+            return Ok(None);
+        }
+        let server = self.server.as_ref().map(|_| server_config(&settings)).transpose();
+        let client = self.client.as_ref().map(|_| client_config(&settings)).transpose();
+        let told = |error: TlsError| error.to_string();
+        let (server, client) = (server.map_err(told)?, client.map_err(told)?);
+        check_names_kept(&in_force, &settings).map_err(told)?;
+        Ok(Some(Prepared { settings, server, client }))
+    }
+
+    fn put_in_force(&self, prepared: Prepared) {
+        if let (Some(sender), Some(config)) = (&self.server, prepared.server) {
+            sender.send_replace(config);
+        }
+        if let (Some(sender), Some(config)) = (&self.client, prepared.client) {
+            sender.send_replace(config);
+        }
+        *self.in_force.lock() = prepared.settings;
+    }
+}
+
+fn tell_dates(listener: &str, settings: &TlsSettings) {
+    for line in date_warnings(settings, SystemTime::now()) {
+        tracing::warn!(listener, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

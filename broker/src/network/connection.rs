@@ -56,6 +56,23 @@ pub(super) struct ConnectionShared {
     pub(super) started: Instant,
 }
 
+/// What a size that is no size tells about the client: the four bytes are the beginning of something else.
+fn guess(error: &FrameError) -> &'static str {
+    match error {
+        FrameError::TooLarge { size: 0x1603_0000..=0x1603_04ff, .. } => {
+            "; it begins like TLS, which this listener does not have"
+        }
+        FrameError::TooLarge { size, .. } if matches!(*size, HTTP_GET | HTTP_POST) => {
+            "; it begins like HTTP"
+        }
+        _ => "",
+    }
+}
+
+/// `GET ` and `POST` read as sizes.
+const HTTP_GET: usize = 0x4745_5420;
+const HTTP_POST: usize = 0x504f_5354;
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Ending {
@@ -67,7 +84,7 @@ enum Ending {
     Idle,
     #[error("the server stops")]
     Stopping,
-    #[error("request refused: {0}")]
+    #[error("request refused: {}{}", .0, guess(.0))]
     Refused(#[from] FrameError),
     #[error("version {version} of {api_key} is not served here")]
     NotServed { api_key: ApiKey, version: i16 },

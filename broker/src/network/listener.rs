@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use handshake::Acceptor as TlsAcceptor;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -105,7 +105,7 @@ struct BoundListener {
     address: SocketAddr,
     socket: TcpListener,
     is_protected: bool,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl BoundListeners {
@@ -135,9 +135,9 @@ impl BoundListeners {
     }
 
     /// Puts a listener under TLS.
-    pub fn encrypt(&mut self, listener: &str, config: &Arc<ServerConfig>) {
+    pub fn encrypt(&mut self, listener: &str, acceptor: &TlsAcceptor) {
         for bound in self.listeners.iter_mut().filter(|bound| &*bound.name == listener) {
-            bound.tls = Some(Arc::clone(config));
+            bound.tls = Some(acceptor.clone());
         }
     }
 

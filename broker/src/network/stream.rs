@@ -2,15 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use handshake::Acceptor;
 use protocol::Part;
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::encrypted_writer::send_encrypted;
@@ -28,13 +26,9 @@ pub(super) enum Stream {
 
 impl Stream {
     /// Agrees on keys where the listener has TLS.
-    pub(super) async fn accept(
-        socket: TcpStream,
-        tls: Option<Arc<ServerConfig>>,
-    ) -> io::Result<Stream> {
-        let Some(config) = tls else { return Ok(Stream::Plain(socket)) };
-        let accepting = TlsAcceptor::from(config).accept(socket);
-        match tokio::time::timeout(HANDSHAKE_PATIENCE, accepting).await {
+    pub(super) async fn accept(socket: TcpStream, tls: Option<Acceptor>) -> io::Result<Stream> {
+        let Some(acceptor) = tls else { return Ok(Stream::Plain(socket)) };
+        match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(socket)).await {
             Ok(stream) => Ok(Stream::Tls(Box::new(stream?))),
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
         }

@@ -39,7 +39,7 @@ pub fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsErr
         ClientAuth::Requested => builder.with_client_cert_verifier(verifier(true)?),
         ClientAuth::Required => builder.with_client_cert_verifier(verifier(false)?),
     };
-    let chain = pem::certificates(&store.chain)?;
+    let chain = pem::certificates(&store.chain, pem::KEY_STORE)?;
     Ok(Arc::new(builder.with_single_cert(chain, pem::private_key(store)?)?))
 }
 
@@ -63,7 +63,7 @@ pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsErr
     };
     let config = match &settings.key_store {
         Some(store) => {
-            let chain = pem::certificates(&store.chain)?;
+            let chain = pem::certificates(&store.chain, pem::KEY_STORE)?;
             builder.with_client_auth_cert(chain, pem::private_key(store)?)?
         }
         None => builder.with_no_client_auth(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use handshake::explained;
 use rustls::crypto::ring::ALL_CIPHER_SUITES;
 
 /// `ssl.client.auth`.
@@ -49,6 +50,14 @@ pub struct TlsSettings {
     /// Whether a node's certificate must name the host it is reached at
     /// (`ssl.endpoint.identification.algorithm=https`).
     pub checks_host_names: bool,
+    /// `ssl.allow.dn.changes`: whether a key store of another owner may take its place.
+    pub may_change_dn: bool,
+    /// `ssl.allow.san.changes`: whether one with fewer alternative names may.
+    pub may_change_san: bool,
+    /// The file or key that the key store is from.
+    pub key_source: String,
+    /// The file or key that the trusted certificates are from.
+    pub trust_source: String,
 }
 
 /// Why no TLS can be made of settings.
@@ -74,9 +83,19 @@ pub enum TlsError {
         /// What there is.
         allowed: Vec<String>,
     },
-    /// Key, certificates and options do not go together.
+    /// A certificate of others than the one it would replace.
     #[error("{0}")]
+    Names(String),
+    /// Key, certificates and options do not go together.
+    #[error("{}", explained(.0))]
     Rustls(#[from] rustls::Error),
+}
+
+impl TlsError {
+    /// Whether keys are missing, not wrong.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, TlsError::NoKey | TlsError::NothingTrusted)
+    }
 }
 
 /// The cipher suites there are, by their names in Java.

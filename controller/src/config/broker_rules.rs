@@ -12,8 +12,8 @@ const LISTENER_PREFIX: &str = "listener.name.";
 /// Keys of a listener that may change for every broker at once; others for one broker only.
 const LISTENER_KEYS_FOR_ALL: [&str; 3] =
     ["max.connections", "max.connection.creation.rate", "num.network.threads"];
-/// Keys that can change for a listener only: a store belongs to one.
-const LISTENER_ONLY: [&str; 10] = [
+/// Keys of stores of keys and certificates. They can change for a listener only: a store belongs to one.
+pub const STORE_KEYS: [&str; 10] = [
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
@@ -75,7 +75,7 @@ pub fn validate_broker_changes(
     refuse_keys(
         &set,
         "These security configs can be dynamically updated only per-listener using the listener prefix",
-        |key| LISTENER_ONLY.contains(&key),
+        |key| STORE_KEYS.contains(&key),
     )?;
     for (key, value) in &set {
         if let Some(def) = catalogue.get(base_key(key)) {

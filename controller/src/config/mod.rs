@@ -17,7 +17,9 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use broker_rules::{QUOTAS, THREAD_COUNTS, check_thread_count, validate_broker_changes};
+pub use broker_rules::{
+    QUOTAS, STORE_KEYS, THREAD_COUNTS, check_thread_count, validate_broker_changes,
+};
 pub use catalogue::{ConfigCatalogue, ConfigDef, ConfigDefault, ConfigScope, Fallback, Importance};
 pub use error::ConfigError;
 pub use group_rules::{validate_client_metrics_configs, validate_group_configs};

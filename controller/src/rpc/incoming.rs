@@ -3,15 +3,14 @@
 //! later are found by HTTP/2's own pings.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use handshake::Acceptor;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
 
 use super::secure::ControlStream;
@@ -26,12 +25,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The connections of a listener that speak. The port is free once this is dropped.
 pub(super) struct Speaking {
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Acceptor>,
     listening_to: JoinSet<Option<ControlStream>>,
 }
 
 impl Speaking {
-    pub(super) fn on(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
+    pub(super) fn on(listener: TcpListener, tls: Option<Acceptor>) -> Self {
         Self { listener, tls, listening_to: JoinSet::new() }
     }
 }
@@ -42,9 +41,9 @@ impl Stream for Speaking {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while let Poll::Ready(accepted) = self.listener.poll_accept(context) {
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let tls = self.tls.clone();
-                    self.listening_to.spawn(once_it_speaks(stream, tls));
+                    self.listening_to.spawn(once_it_speaks(stream, peer, tls));
                 }
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
@@ -63,7 +62,8 @@ impl Stream for Speaking {
 /// Under TLS, whoever agrees on keys in time speaks.
 async fn once_it_speaks(
     stream: TcpStream,
-    tls: Option<Arc<ServerConfig>>,
+    peer: SocketAddr,
+    tls: Option<Acceptor>,
 ) -> Option<ControlStream> {
     stream.set_nodelay(true).ok()?;
     match tls {
@@ -71,10 +71,10 @@ async fn once_it_speaks(
             let speaks = tokio::time::timeout(PATIENCE, speaks_http2(&stream)).await;
             speaks.unwrap_or(false).then_some(ControlStream::Plain(stream))
         }
-        Some(config) => {
-            let accepting = TlsAcceptor::from(config).accept(stream);
-            let stream = tokio::time::timeout(PATIENCE, accepting).await.ok()?.ok()?;
-            Some(ControlStream::Tls(Box::new(stream.into())))
+        Some(acceptor) => {
+            let accepting = acceptor.accept_node(stream, peer);
+            let stream = tokio::time::timeout(PATIENCE, accepting).await.ok()??;
+            Some(ControlStream::Tls(Box::new(stream)))
         }
     }
 }

@@ -3,13 +3,12 @@
 //! repeats what matters, and an old message is worth less than the next one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
+use handshake::Connector;
 use protocol::types::NodeId;
-use rustls::ClientConfig;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -41,7 +40,7 @@ impl Peers {
         cluster_id: &str,
         me: NodeId,
         addresses: &BTreeMap<NodeId, String>,
-        tls: Option<&Arc<ClientConfig>>,
+        tls: Option<&Connector>,
         feedback: SyncSender<Input>,
     ) -> Self {
         let mut queues = BTreeMap::new();
@@ -76,7 +75,7 @@ struct Peer {
     me: NodeId,
     cluster_id: String,
     address: String,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<Connector>,
     messages: mpsc::Receiver<Bytes>,
     feedback: SyncSender<Input>,
 }
@@ -168,7 +167,7 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Erro
 
 async fn connect(
     address: &str,
-    tls: Option<&Arc<ClientConfig>>,
+    tls: Option<&Connector>,
 ) -> Result<ControlClient<Channel>, tonic::transport::Error> {
     Ok(ControlClient::new(secure::connect(endpoint(address)?, tls).await?))
 }

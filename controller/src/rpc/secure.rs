@@ -2,15 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use handshake::{Acceptor, Connected as Encrypted, Connector};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsConnector, TlsStream};
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
@@ -19,9 +17,9 @@ use tower::service_fn;
 #[derive(Clone, Debug, Default)]
 pub struct ControlSecurity {
     /// `None` accepts plain connections.
-    pub server: Option<Arc<ServerConfig>>,
+    pub server: Option<Acceptor>,
     /// `None` makes plain connections.
-    pub client: Option<Arc<ClientConfig>>,
+    pub client: Option<Connector>,
 }
 
 /// A connection of the control plane.
@@ -78,13 +76,13 @@ impl AsyncWrite for ControlStream {
 }
 
 /// A channel that connects when it is first used.
-pub(crate) fn connect_lazy(endpoint: Endpoint, tls: Option<&Arc<ClientConfig>>) -> Channel {
+pub(crate) fn connect_lazy(endpoint: Endpoint, tls: Option<&Connector>) -> Channel {
     match tls {
         None => endpoint.connect_lazy(),
-        Some(config) => {
-            let config = Arc::clone(config);
+        Some(connector) => {
+            let connector = connector.clone();
             endpoint.connect_with_connector_lazy(service_fn(move |uri| {
-                connect_socket(uri, Arc::clone(&config))
+                connect_socket(uri, connector.clone())
             }))
         }
     }
@@ -93,26 +91,19 @@ pub(crate) fn connect_lazy(endpoint: Endpoint, tls: Option<&Arc<ClientConfig>>) 
 /// A channel that is connected.
 pub(super) async fn connect(
     endpoint: Endpoint,
-    tls: Option<&Arc<ClientConfig>>,
+    tls: Option<&Connector>,
 ) -> Result<Channel, tonic::transport::Error> {
     match tls {
         None => endpoint.connect().await,
-        Some(config) => {
-            let config = Arc::clone(config);
-            let connector = service_fn(move |uri| connect_socket(uri, Arc::clone(&config)));
-            endpoint.connect_with_connector(connector).await
+        Some(connector) => {
+            let connector = connector.clone();
+            let service = service_fn(move |uri| connect_socket(uri, connector.clone()));
+            endpoint.connect_with_connector(service).await
         }
     }
 }
 
-async fn connect_socket(
-    uri: Uri,
-    config: Arc<ClientConfig>,
-) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
+async fn connect_socket(uri: Uri, connector: Connector) -> io::Result<TokioIo<Encrypted>> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let stream = TcpStream::connect((host, uri.port_u16().unwrap_or_default())).await?;
-    stream.set_nodelay(true)?;
-    let stream = TlsConnector::from(config).connect(name, stream).await?;
-    Ok(TokioIo::new(TlsStream::Client(stream)))
+    connector.connect(host, uri.port_u16().unwrap_or_default()).await.map(TokioIo::new)
 }

@@ -1,7 +1,6 @@
 //! The Control service over one controller: checks the cluster id, turns bytes into inputs and
 //! replies into bytes. Nothing here waits for the disk or holds a lock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,7 +36,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub(super) async fn serve(
     handle: ControllerHandle,
     listener: tokio::net::TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<handshake::Acceptor>,
     stop: oneshot::Receiver<()>,
 ) -> Result<(), HostError> {
     let service = ControlServer::new(Service { handle })

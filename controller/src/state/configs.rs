@@ -297,7 +297,9 @@ impl ControllerState {
         }
         self.check_configs(resource, &changes, &after)?;
         for (key, value) in changes {
-            if current.get(&key) == value.as_ref() {
+            // A broker reads its files again when it is told what it knows.
+            let is_known = current.get(&key) == value.as_ref();
+            if is_known && resource.kind != ConfigResourceType::Broker {
                 continue;
             }
             if key == "unclean.leader.election.enable" {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use broker::core::groups::GroupConfig;
-use broker::core::host::{ControllerReply, Host};
+use broker::core::host::{ControllerReply, Host, NoCertificates};
 use broker::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
 use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
 use broker::core::{BrokerCore, HandlerConfig};
@@ -249,6 +249,7 @@ impl SimNode {
             clock: Arc::new(self.clock.clone()),
             controller: Arc::new(outbox.clone()),
             fetchers: fetchers.clone(),
+            certificates: Arc::new(NoCertificates),
             trace: Arc::new(trace.clone()),
             wake_by: Arc::new(move |at| wake.push(super::links::Action::WakeBy(at))),
         };

@@ -6,7 +6,9 @@ use protocol::messages::{BrokerHeartbeatResponse, BrokerRegistrationResponse};
 use replication::trace::NoTrace;
 
 use super::*;
-use crate::core::host::{Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition};
+use crate::core::host::{
+    Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, NoCertificates,
+};
 use protocol::TopicIdPartition;
 
 struct FixedClock;
@@ -45,6 +47,7 @@ fn lifecycle() -> (Arc<BrokerLifecycle>, Arc<Asked>) {
         clock: Arc::new(FixedClock),
         controller: asked.clone(),
         fetchers: Arc::new(NoFetchers),
+        certificates: Arc::new(NoCertificates),
         trace: Arc::new(NoTrace),
         wake_by: Arc::new(|_| {}),
     };

@@ -66,6 +66,21 @@ fn a_topic_s_keys_are_set_and_deleted_one_by_one() {
     assert_eq!(alter(&mut cluster, TOPIC_TYPE, "nope", "retention.ms", SET, Some("1")).0, 3);
 }
 
+/// As with Kafka 4.4, where a broker reads its certificates again by it.
+#[test]
+fn a_broker_is_told_of_a_value_that_it_has_already_and_a_topic_is_not() {
+    let mut cluster = Cluster::with_topic();
+    let mut told = |kind: i8, name: &str, key: &str, value: &str| {
+        let before = cluster.follower.offset();
+        assert_eq!(alter(&mut cluster, kind, name, key, SET, Some(value)).0, 0);
+        cluster.follower.offset() > before
+    };
+    let key = "listener.name.ssl.ssl.keystore.location";
+    assert!(told(BROKER_TYPE, "1", key, "/a.pem") && told(BROKER_TYPE, "1", key, "/a.pem"));
+    let key = "retention.ms";
+    assert!(told(TOPIC_TYPE, TOPIC, key, "1000") && !told(TOPIC_TYPE, TOPIC, key, "1000"));
+}
+
 #[test]
 fn lists_grow_from_their_default_and_shrink_to_nothing() {
     let mut cluster = Cluster::with_topic();

@@ -16,7 +16,7 @@ use replication::trace::NoTrace;
 use storage::{Identity, LeaderAppendOptions, LogConfig, LogDir, RealDisk};
 
 use crate::core::host::{
-    Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, Host,
+    Clock, ControllerLink, ControllerReply, FetcherLink, FollowedPartition, Host, NoCertificates,
 };
 use crate::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
 
@@ -98,6 +98,7 @@ fn world(partitions: i32, configs: &[(&str, &str)], damage: impl FnOnce(&Path)) 
         clock: Arc::new(clock.clone()),
         controller: nobody.clone(),
         fetchers: nobody,
+        certificates: Arc::new(NoCertificates),
         trace: Arc::new(NoTrace),
         wake_by: Arc::new(|_| {}),
     };
