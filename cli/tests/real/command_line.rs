@@ -128,6 +128,34 @@ fn a_port_that_is_taken_and_a_key_that_nobody_knows_are_told_before_the_nodes_st
     assert!(!said.contains("output"), "told by the parent: {said}");
 }
 
+#[test]
+fn options_of_up_that_cannot_work_are_refused_by_name() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--set", "node.id=7"], &["node.id", "every node its own"]),
+        (&["--set", "log.dirs=/tmp"], &["log.dirs", "every node its own"]),
+        (&["--metrics-port", "9092"], &["--metrics-port 9092", "9092 to 9097"]),
+        (&["--racks", "a,,b"], &["--racks", "empty"]),
+        (&["--port", "0"], &["--port", "1..=65535"]),
+        (&["--port", "65533"], &["--port 65533", "6 ports", "above 65535"]),
+    ];
+    for (arguments, words) in cases {
+        let said = refused(arguments);
+        for word in *words {
+            assert!(said.contains(word), "{arguments:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn health_asks_one_broker_and_says_so() {
+    for bootstrap in ["localhost", "127.0.0.1:1,127.0.0.1:2", ":9092", "a:b"] {
+        let output = Command::new(BINARY).args(["health", "--bootstrap", bootstrap]).output();
+        let output = output.expect("highwater runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("expected HOST:PORT"), "{said}");
+    }
+}
+
 fn leader_of(client: &mut Client, topic: &str) -> Option<String> {
     let request = protocol::messages::MetadataRequest {
         topics: Some(vec![protocol::messages::metadata_request::MetadataRequestTopic {
@@ -143,21 +171,52 @@ fn leader_of(client: &mut Client, topic: &str) -> Option<String> {
     Some(format!("{}:{}", broker.host, broker.port))
 }
 
+/// `up --processes` with three nodes, and their processes.
+fn up_processes(arguments: &[&str]) -> (Child, Vec<i32>) {
+    let port = free_range(6).to_string();
+    let (child, lines) = up(&[&["--port", &port, "--processes"], arguments].concat());
+    let nodes: Vec<&String> = lines.iter().filter(|line| line.starts_with("node ")).collect();
+    assert_eq!(nodes.len(), 3, "{lines:?}");
+    let pid = |line: &&String| line.split(' ').nth(3).and_then(|pid| pid.parse().ok());
+    let pids = nodes.iter().map(|line| pid(line).expect("a pid")).collect();
+    (child, pids)
+}
+
 #[test]
 fn processes_are_named_before_ready_and_end_with_their_parent() {
     let _alone = alone();
-    let port = free_range(6).to_string();
-    let (child, lines) = up(&["--port", &port, "--processes"]);
-    let nodes: Vec<&String> = lines.iter().filter(|line| line.starts_with("node ")).collect();
-    assert_eq!(nodes.len(), 3, "{lines:?}");
-    let pids: Vec<i32> = nodes
-        .iter()
-        .map(|line| line.split(' ').nth(3).and_then(|pid| pid.parse().ok()).expect("a pid"))
-        .collect();
+    let (child, pids) = up_processes(&[]);
     interrupt(child);
     for pid in pids {
         let alive = std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
         assert!(!alive, "process {pid} still runs");
+    }
+}
+
+/// An orphan that has ended may wait for somebody to take note of it.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+#[test]
+fn processes_stop_cleanly_when_their_parent_is_killed() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut child, pids) = up_processes(&["--data", folder.path().to_str().expect("text")]);
+    assert!(pids.iter().all(|pid| runs(*pid)));
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while pids.iter().any(|pid| runs(*pid)) {
+        assert!(std::time::Instant::now() < until, "{pids:?} still run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for node in 1..=3 {
+        let output = folder.path().join(format!("node{node}/output"));
+        let output = std::fs::read_to_string(output).expect("an output");
+        assert!(output.contains("standard input has ended"), "{output}");
+        assert!(output.trim_end().ends_with(&format!("stopped id={node}")), "{output}");
     }
 }
 
@@ -195,6 +254,13 @@ fn a_wrong_value_stops_the_start_and_says_key_value_and_what_is_allowed() {
     assert!(!output.status.success());
     assert!(text.contains("num.partitions") && text.contains('0'), "{text}");
     assert!(text.contains("log.segment.bytes") && text.contains("many"), "{text}");
+}
+
+#[test]
+fn a_properties_file_that_cannot_be_read_is_named_with_the_line() {
+    let output = serve("node.id=1\nbroker.rack=\\u00zz\n", &[]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("server.properties: line 2"), "{text}");
 }
 
 #[test]

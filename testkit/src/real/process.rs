@@ -1,5 +1,5 @@
 //! One node as a child process: started from a properties file, signalled, and always ended with
-//! its owner.
+//! its owner, also when that is killed: the node ends when the pipe to its standard input does.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -55,7 +55,9 @@ impl NodeProcess {
             .env(WORKER_THREADS, threads)
             .arg("serve")
             .arg(properties)
-            .stdin(Stdio::null())
+            .arg("--while-stdin")
+            // Kept in the child's handle. No other child inherits it.
+            .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
