@@ -32,6 +32,8 @@ pub(super) const LISTENER_KEYS: &[&str] = &[
 ];
 
 const PEM: &str = "PEM";
+/// Stores that are larger are not read.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
 const CONVERT: &str = "only PEM is read: set it to PEM, and convert other stores, JKS to PKCS12 with `keytool \
                        -importkeystore` and PKCS12 to PEM with `openssl pkcs12`";
 
@@ -218,6 +220,15 @@ fn is_kind_read(
 }
 
 fn read_file(reader: &mut Reader<'_>, key: &'static str, path: &str) -> Option<String> {
+    // Clients may name files of a running node: none that never ends, or that nobody can hold.
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() || found.len() > MOST_BYTES => {
+            reader.refuse(key, path, "it is no regular file of at most 16 MiB");
+            return None;
+        }
+        // What cannot be looked at cannot be read either.
+        _ => {}
+    }
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::InvalidData => {

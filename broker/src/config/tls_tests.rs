@@ -69,6 +69,7 @@ fn tls_that_cannot_work_stops_the_start_and_says_what_is_needed() {
         (&[], &["OUT", "needs a private key", "ssl.keystore.location"]),
         (&[("ssl.keystore.location", "/a.jks")], &["ssl.keystore.type", "JKS", "only PEM is read"]),
         (&[pem, ("ssl.keystore.location", "/none.pem")], &["/none.pem", "cannot be read"]),
+        (&[pem, ("ssl.keystore.location", "/dev/zero")], &["/dev/zero", "no regular file"]),
         (
             &[pem, ("ssl.keystore.location", store)],
             &["ssl.keystore.location", "not PEM text", "JKS"],
