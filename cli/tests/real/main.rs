@@ -9,6 +9,7 @@ mod clients;
 mod command_line;
 mod failover;
 mod failures;
+mod fetching;
 mod group_failover;
 mod group_terminals;
 mod group_tools;

@@ -2,8 +2,11 @@
 //! its file, never bytes. Too little to answer with parks the request; whoever completes it reads
 //! again from scratch (F02), and then no follower is counted a second time.
 //!
-//! An answer is immediate when (F02): nothing may be waited for, nothing was asked for, there are
-//! enough bytes, a partition failed, a reader diverges, or a reader is sent to a nearer replica.
+//! An answer is immediate when (F02): nothing may be waited for, nothing was asked for that is there, there
+//! are enough bytes, a partition failed, a reader diverges, or a reader is sent to a nearer replica.
+//! Partitions that the metadata does not have are told last. As in Kafka, a consumer that asks for others
+//! too waits with them all the same, lest it ask again at once; a follower is told at once, since what its
+//! leader has not heard of yet is there soon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +114,10 @@ pub type FetchReply = Box<dyn FnOnce(FetchContext, Vec<FetchResult>) + Send>;
 
 /// All partitions read once.
 struct ReadPass<D: Disk> {
+    /// Those unknown last.
     results: Vec<FetchResult>,
+    /// How many of them the metadata has.
+    known: usize,
     parked: Vec<ParkedFetchPartition<D>>,
     bytes: u64,
     answer_now: bool,
@@ -148,7 +154,7 @@ impl<D: Disk> ReplicaManager<D> {
         let now = self.now();
         let pass = self.read_all(&params, &mut context, true, now);
         let enough = pass.bytes >= u64::try_from(params.min_bytes).unwrap_or(0);
-        let nothing_asked = pass.results.is_empty();
+        let nothing_asked = pass.known == 0;
         let (results, parked, answer_now) = (pass.results, pass.parked, pass.answer_now);
         self.settle_pass(pass.after, pass.failures);
         if params.max_wait.is_zero() || nothing_asked || enough || answer_now {
@@ -222,6 +228,7 @@ impl<D: Disk> ReplicaManager<D> {
     ) -> ReadPass<D> {
         let mut pass = ReadPass {
             results: Vec::with_capacity(context.len()),
+            known: 0,
             parked: Vec::with_capacity(context.len()),
             bytes: 0,
             answer_now: false,
@@ -231,17 +238,24 @@ impl<D: Disk> ReplicaManager<D> {
         let directory = self.directory();
         let mut left = usize::try_from(params.max_bytes).unwrap_or(0);
         let mut min_one_batch = true;
+        let mut unknown = Vec::new();
         let names = |id: Uuid| directory.image.topic_name(id).cloned();
         context.for_each(&names, |slot, wanted| {
             let found = self.find(wanted);
             let partition = match found {
                 Ok(partition) => partition,
                 Err(missing) => {
-                    pass.answer_now = true;
                     if is_first {
                         self.counts.elsewhere().on_fetched(missing.code());
                     }
-                    pass.results.push(self.missing_result(params, slot, wanted, missing));
+                    let result = self.missing_result(params, slot, wanted, missing);
+                    if missing.is_unknown() {
+                        pass.answer_now |= matches!(params.reader, FetchReader::Replica(_));
+                        unknown.push(result);
+                    } else {
+                        pass.answer_now = true;
+                        pass.results.push(result);
+                    }
                     return;
                 }
             };
@@ -287,6 +301,8 @@ impl<D: Disk> ReplicaManager<D> {
                 pass.after.push((partition, read.after));
             }
         });
+        pass.known = pass.results.len();
+        pass.results.append(&mut unknown);
         pass
     }
 
@@ -296,7 +312,12 @@ impl<D: Disk> ReplicaManager<D> {
             TopicKey::Name(_) => Uuid::ZERO,
         };
         let name = wanted.topic.clone().ok_or(Missing::UnknownId)?;
-        self.partition(&TopicPartition::new(name, wanted.key.partition), topic_id)
+        let found = self.partition(&TopicPartition::new(name, wanted.key.partition), topic_id);
+        // A session that has had the name misses that, not the id (S07).
+        found.map_err(|missing| match missing {
+            Missing::UnknownId => Missing::UnknownName,
+            other => other,
+        })
     }
 
     fn missing_result(
@@ -314,7 +335,7 @@ impl<D: Disk> ReplicaManager<D> {
             error = ErrorCode::NotLeaderOrFollower;
         }
         let mut result = error_result(slot, wanted, error);
-        if matches!(missing, Missing::UnknownName | Missing::UnknownId) {
+        if missing.is_unknown() {
             result.aborted_transactions = Some(Vec::new());
         }
         self.with_hint(result, wanted)

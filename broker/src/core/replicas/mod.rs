@@ -192,6 +192,11 @@ impl Missing {
             Missing::Offline => ErrorCode::KafkaStorageError,
         }
     }
+
+    /// The metadata has no such partition.
+    fn is_unknown(self) -> bool {
+        matches!(self, Missing::UnknownName | Missing::UnknownId)
+    }
 }
 
 impl<D: Disk> ReplicaManager<D> {
