@@ -114,15 +114,44 @@ pub type FetchReply = Box<dyn FnOnce(FetchContext, Vec<FetchResult>) + Send>;
 
 /// All partitions read once.
 struct ReadPass<D: Disk> {
-    /// Those unknown last.
     results: Vec<FetchResult>,
-    /// How many of them the metadata has.
-    known: usize,
+    /// What the metadata does not have; told after the others.
+    unknown: Vec<FetchResult>,
     parked: Vec<ParkedFetchPartition<D>>,
     bytes: u64,
     answer_now: bool,
     after: Vec<(Arc<Partition<D>>, AfterLock)>,
     failures: Vec<(Arc<Partition<D>>, LogError)>,
+}
+
+impl<D: Disk> ReadPass<D> {
+    fn with_room_for(partitions: usize) -> Self {
+        Self {
+            results: Vec::with_capacity(partitions),
+            unknown: Vec::new(),
+            parked: Vec::with_capacity(partitions),
+            bytes: 0,
+            answer_now: false,
+            after: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn add_missing(&mut self, result: FetchResult, missing: Missing, reader: FetchReader) {
+        if missing.is_unknown() {
+            self.answer_now |= matches!(reader, FetchReader::Replica(_));
+            self.unknown.push(result);
+        } else {
+            self.answer_now = true;
+            self.results.push(result);
+        }
+    }
+
+    /// All results, in the order of the answer.
+    fn results(&mut self) -> Vec<FetchResult> {
+        self.results.append(&mut self.unknown);
+        std::mem::take(&mut self.results)
+    }
 }
 
 /// What reading one partition gave.
@@ -152,10 +181,10 @@ impl<D: Disk> ReplicaManager<D> {
         params.max_bytes = params.max_bytes.min(self.config.fetch_max_bytes);
         params.min_bytes = params.min_bytes.min(params.max_bytes);
         let now = self.now();
-        let pass = self.read_all(&params, &mut context, true, now);
+        let mut pass = self.read_all(&params, &mut context, true, now);
         let enough = pass.bytes >= u64::try_from(params.min_bytes).unwrap_or(0);
-        let nothing_asked = pass.known == 0;
-        let (results, parked, answer_now) = (pass.results, pass.parked, pass.answer_now);
+        let nothing_asked = pass.results.is_empty();
+        let (results, parked, answer_now) = (pass.results(), pass.parked, pass.answer_now);
         self.settle_pass(pass.after, pass.failures);
         if params.max_wait.is_zero() || nothing_asked || enough || answer_now {
             self.count_bytes_out(&params, &parked);
@@ -184,8 +213,8 @@ impl<D: Disk> ReplicaManager<D> {
     /// Answers a fetch that waits no longer with what is there now.
     pub(super) fn complete_fetch(&self, fetch: DelayedFetch<D>) {
         let DelayedFetch { params, mut context, reply, .. } = fetch;
-        let pass = self.read_all(&params, &mut context, false, self.now());
-        let results = pass.results;
+        let mut pass = self.read_all(&params, &mut context, false, self.now());
+        let results = pass.results();
         self.settle_pass(pass.after, pass.failures);
         self.count_bytes_out(&params, &pass.parked);
         reply(context, results);
@@ -226,19 +255,10 @@ impl<D: Disk> ReplicaManager<D> {
         is_first: bool,
         now: Now,
     ) -> ReadPass<D> {
-        let mut pass = ReadPass {
-            results: Vec::with_capacity(context.len()),
-            known: 0,
-            parked: Vec::with_capacity(context.len()),
-            bytes: 0,
-            answer_now: false,
-            after: Vec::new(),
-            failures: Vec::new(),
-        };
+        let mut pass = ReadPass::with_room_for(context.len());
         let directory = self.directory();
         let mut left = usize::try_from(params.max_bytes).unwrap_or(0);
         let mut min_one_batch = true;
-        let mut unknown = Vec::new();
         let names = |id: Uuid| directory.image.topic_name(id).cloned();
         context.for_each(&names, |slot, wanted| {
             let found = self.find(wanted);
@@ -249,14 +269,7 @@ impl<D: Disk> ReplicaManager<D> {
                         self.counts.elsewhere().on_fetched(missing.code());
                     }
                     let result = self.missing_result(params, slot, wanted, missing);
-                    if missing.is_unknown() {
-                        pass.answer_now |= matches!(params.reader, FetchReader::Replica(_));
-                        unknown.push(result);
-                    } else {
-                        pass.answer_now = true;
-                        pass.results.push(result);
-                    }
-                    return;
+                    return pass.add_missing(result, missing, params.reader);
                 }
             };
             let limit = left.min(usize::try_from(wanted.fetch.max_bytes).unwrap_or(0));
@@ -301,8 +314,6 @@ impl<D: Disk> ReplicaManager<D> {
                 pass.after.push((partition, read.after));
             }
         });
-        pass.known = pass.results.len();
-        pass.results.append(&mut unknown);
         pass
     }
 

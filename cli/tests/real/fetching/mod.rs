@@ -11,6 +11,7 @@ mod session_contents;
 mod sessions;
 mod slow_readers;
 mod waiting;
+mod waking;
 
 use std::time::Duration;
 

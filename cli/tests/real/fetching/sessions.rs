@@ -1,4 +1,5 @@
-//! S01: the whole state table of fetch sessions over the wire, by names and by topic ids.
+//! S01: the whole state table of fetch sessions over the wire, by names and by topic ids. S02: what a full
+//! cache does.
 
 use protocol::messages::{FetchRequest, FetchResponse};
 use testkit::client::Client;
@@ -162,4 +163,29 @@ fn s01_a_parked_request_whose_session_went_on_is_refused_with_the_sessions_id() 
         let next = asking.go_on(id, 3);
         assert_eq!((next.error_code, next.session_id, rows(&next).len()), (0, id, 1));
     }
+}
+
+/// Which shard a session goes to is random; so many tries miss none of the eight.
+#[test]
+fn s02_a_full_cache_answers_newcomers_of_equal_size_without_a_session_and_evicts_nobody() {
+    let _alone = alone();
+    let slots = [("max.incremental.fetch.session.cache.slots", "8")];
+    let (_cluster, client, topic) = one_node("full", 2, &slots);
+    let mut asking = Asking { client, version: IDS };
+    let mut ids = Vec::new();
+    for _ in 0..300 {
+        let response = asking.ask(0, 0, all(&topic));
+        assert_answered(&response, response.session_id, 2);
+        if response.session_id != 0 {
+            ids.push(response.session_id);
+        }
+    }
+    assert_eq!(ids.len(), 8, "one of each shard: {ids:?}");
+    for id in &ids {
+        assert_answered(&asking.go_on(*id, 1), *id, 0);
+    }
+    // One that ends makes room.
+    assert_answered(&asking.ask(ids[0], -1, all(&topic)), 0, 2);
+    let opened = (0..300).filter(|_| asking.ask(0, 0, all(&topic)).session_id != 0).count();
+    assert_eq!(opened, 1);
 }
