@@ -127,15 +127,16 @@ fn f04_waiting_fetches_are_woken_by_what_becomes_of_their_partition() {
     assert_eq!(response.expect("an answer").responses[0].error_code, 0);
     assert_eq!(errors(parked), [3, 3]);
 
-    // The leader stays and gets another epoch; to those who did not name the old one that is nothing.
-    let bumped = waiting.topic("bumped", &[1, 2]);
-    let parked = waiting.park(&bumped, 0, 1);
-    waiting.reassign(&bumped, &[1]);
-    assert_eq!(errors(parked), [FENCED, FENCED]);
-
     // The partition moves away.
     let moved = waiting.topic("moved", &[1]);
     let parked = waiting.park(&moved, -1, 0);
     waiting.reassign(&moved, &[2]);
     assert_eq!(errors(parked), [NOT_LEADER, NOT_LEADER]);
+
+    // The leader stays and gets another epoch than these name. (Kafka 4.4.0 lets them wait until something else
+    // happens to the partition.)
+    let bumped = waiting.topic("bumped", &[1, 2]);
+    let parked = waiting.park(&bumped, 0, 1);
+    waiting.reassign(&bumped, &[1]);
+    assert_eq!(errors(parked), [FENCED, FENCED]);
 }
