@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::network::NetworkSettings;
 
 use super::*;
-use crate::network::NetworkSettings;
 
 pub(super) fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
