@@ -14,7 +14,7 @@ use broker::tls::{
     ClientAuth, KeyStore, TlsError, TlsSettings, cipher_suite_names, client_config, server_config,
 };
 use bytes::Bytes;
-use handshake::Acceptor;
+use controller::handshake::Acceptor;
 use pkcs8::pkcs5::pbes2;
 use protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use protocol::messages::{FetchRequest, FetchResponse, RequestBody, ResponseBody};

@@ -42,7 +42,7 @@ pub struct ControllerClientConfig {
     /// The longest pause.
     pub longest_backoff: Duration,
     /// The TLS of the controllers' listener, if it has any.
-    pub tls: Option<handshake::Connector>,
+    pub tls: Option<crate::handshake::Connector>,
 }
 
 impl ControllerClientConfig {

@@ -15,6 +15,7 @@
 pub mod client;
 pub mod config;
 pub mod events;
+pub mod handshake;
 pub mod image;
 pub mod node;
 pub mod placement;

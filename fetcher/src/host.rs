@@ -10,8 +10,7 @@
 use crate::access::ReplicaAccess;
 use crate::core::{FetcherCore, FetcherRequest, FetcherResponse};
 use crate::partition::{FetchState, FollowAssignment};
-use crate::wire::{RoundTripError, Wire, connect, exchange};
-use handshake::Connector;
+use crate::wire::{Dial, RoundTripError, Wire, connect, exchange};
 use protocol::messages::FetchResponse;
 use protocol::{BrokerEpoch, NodeId, Records, TopicIdPartition};
 use replication::time::Instant;
@@ -42,7 +41,7 @@ pub struct ConnectionConfig {
     /// The largest answer accepted, in bytes.
     pub max_frame_bytes: usize,
     /// The TLS of the inter-broker listener, if it has any.
-    pub tls: Option<Connector>,
+    pub tls: Option<Arc<dyn Dial>>,
 }
 
 impl Default for ConnectionConfig {
@@ -249,7 +248,7 @@ where
 
     async fn connect(&self, leader: NodeId) -> Result<Box<dyn Wire>, RoundTripError> {
         let (host, port) = self.environment.endpoint(leader).ok_or(RoundTripError::NoEndpoint)?;
-        let connecting = connect(&host, port, self.connection.tls.as_ref());
+        let connecting = connect(&host, port, self.connection.tls.as_deref());
         let connected = tokio::time::timeout(self.connection.timeout, connecting).await;
         connected.map_err(|_| RoundTripError::TimedOut)?
     }

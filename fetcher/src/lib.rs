@@ -19,3 +19,4 @@ pub use access::{LeaderData, PartitionFailure, ReplicaAccess, ReplicaError, Repl
 pub use core::{FetcherConfig, FetcherCore, FetcherRequest, FetcherResponse};
 pub use manager::{FetcherKey, FetcherManager, Follow, Plan};
 pub use partition::{FetchState, FollowAssignment, Phase};
+pub use wire::{Dial, Dialing, Wire};

@@ -1,10 +1,12 @@
 //! The bytes between a fetcher and its leader: a TCP connection, under TLS where the inter-broker
 //! listener has it, and one request with its answer.
 
+use std::fmt;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use handshake::Connector;
 use protocol::frame::{self, FrameError, SIZE_PREFIX_BYTES};
 use protocol::{ApiKey, EncodeError, RequestBody, ResponseBody};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -36,18 +38,27 @@ pub(crate) enum RoundTripError {
 }
 
 /// Bytes both ways, whatever is between.
-pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// A connection that is made.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send + 'a>>;
+
+/// Makes connections under TLS; who runs the fetchers knows how.
+pub trait Dial: fmt::Debug + Send + Sync {
+    /// Connects to a leader and agrees on keys.
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> Dialing<'a>;
+}
 
 /// Connects, and agrees on keys where there is TLS.
 pub(crate) async fn connect(
     host: &str,
     port: u16,
-    tls: Option<&Connector>,
+    tls: Option<&dyn Dial>,
 ) -> Result<Box<dyn Wire>, RoundTripError> {
-    if let Some(connector) = tls {
-        return Ok(Box::new(connector.connect(host, port).await?));
+    if let Some(tls) = tls {
+        return Ok(tls.dial(host, port).await?);
     }
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;

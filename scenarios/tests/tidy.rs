@@ -8,25 +8,13 @@ use std::path::{Path, PathBuf};
 /// Every crate with the crates of ours it may depend on. Arrows point only upwards in this list.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("protocol", &[]),
-    ("handshake", &[]),
     ("replication", &["protocol"]),
     ("storage", &["protocol", "replication"]),
-    ("controller", &["protocol", "handshake", "replication"]),
-    ("fetcher", &["protocol", "handshake", "replication"]),
+    ("controller", &["protocol", "replication"]),
+    ("fetcher", &["protocol", "replication"]),
     // Of `replication` only the time types.
     ("coordinator", &["protocol", "replication"]),
-    (
-        "broker",
-        &[
-            "protocol",
-            "handshake",
-            "replication",
-            "storage",
-            "controller",
-            "fetcher",
-            "coordinator",
-        ],
-    ),
+    ("broker", &["protocol", "replication", "storage", "controller", "fetcher", "coordinator"]),
     (
         "testkit",
         &["protocol", "replication", "storage", "controller", "fetcher", "coordinator", "broker"],

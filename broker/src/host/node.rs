@@ -556,7 +556,7 @@ fn fetcher_settings(config: &BrokerConfig, security: &NodeSecurity) -> FetcherSe
         },
         connection: ConnectionConfig {
             timeout: replication.socket_timeout,
-            tls: security.to_brokers.clone(),
+            tls: security.to_leaders(),
             ..ConnectionConfig::default()
         },
         fetchers_per_leader: u32::try_from(replication.fetchers).unwrap_or(1),

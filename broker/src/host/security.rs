@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use controller::config::{ConfigResource, STORE_KEYS};
+use controller::handshake::{Acceptor, Connector};
 use controller::image::ConfigMap;
 use controller::rpc::ControlSecurity;
 use controller::{ClusterImage, ImageDelta};
-use handshake::{Acceptor, Connector};
+use fetcher::{Dial, Dialing, Wire};
 use parking_lot::Mutex;
 use protocol::NodeId;
 use rustls::{ClientConfig, ServerConfig};
@@ -38,7 +39,7 @@ pub(super) struct NodeSecurity {
     /// The broker's listeners with TLS.
     broker_listeners: Vec<String>,
     /// To other brokers.
-    pub(super) to_brokers: Option<Connector>,
+    to_brokers: Option<Connector>,
     /// Of the controller's listener, and to the controllers.
     pub(super) control: ControlSecurity,
 }
@@ -106,6 +107,11 @@ impl NodeSecurity {
         Some(Connector::new(client.subscribe()))
     }
 
+    /// How fetchers connect to the leaders, where that is under TLS.
+    pub(super) fn to_leaders(&self) -> Option<Arc<dyn Dial>> {
+        self.to_brokers.clone().map(|connector| Arc::new(ToLeaders(connector)) as Arc<dyn Dial>)
+    }
+
     /// Puts the listeners under TLS that have it.
     pub(super) fn encrypt(&self, bound: &mut BoundListeners) {
         for name in &self.broker_listeners {
@@ -136,6 +142,16 @@ impl NodeSecurity {
                 ),
             }
         }
+    }
+}
+
+/// Connections to other brokers, as fetchers ask for them.
+#[derive(Debug)]
+struct ToLeaders(Connector);
+
+impl Dial for ToLeaders {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> Dialing<'a> {
+        Box::pin(async move { Ok(Box::new(self.0.connect(host, port).await?) as Box<dyn Wire>) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use handshake::Acceptor;
+use controller::handshake::Acceptor;
 use protocol::Part;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;

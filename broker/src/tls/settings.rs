@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use handshake::explained;
+use controller::handshake::explained;
 use rustls::crypto::ring::ALL_CIPHER_SUITES;
 
 /// `ssl.client.auth`.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use crate::handshake::Connector;
 use bytes::Bytes;
-use handshake::Connector;
 use protocol::types::NodeId;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

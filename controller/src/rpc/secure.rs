@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use handshake::{Acceptor, Connected as Encrypted, Connector};
+use crate::handshake::{Acceptor, Connected as Encrypted, Connector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;

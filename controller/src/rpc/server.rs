@@ -36,7 +36,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub(super) async fn serve(
     handle: ControllerHandle,
     listener: tokio::net::TcpListener,
-    tls: Option<handshake::Acceptor>,
+    tls: Option<crate::handshake::Acceptor>,
     stop: oneshot::Receiver<()>,
 ) -> Result<(), HostError> {
     let service = ControlServer::new(Service { handle })

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::explain::{explained_io, of_tls};
-use crate::told::Told;
+use super::explain::{explained_io, of_tls};
+use super::told::Told;
 
 /// Makes connections under TLS. Clones share what was told.
 #[derive(Clone, Debug)]

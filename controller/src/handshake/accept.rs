@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::explain::explained_io;
-use crate::told::Told;
+use super::explain::explained_io;
+use super::told::Told;
 
 /// Accepts connections under TLS. Clones share what was told.
 #[derive(Clone, Debug)]
