@@ -7,6 +7,7 @@ mod logging;
 mod ready;
 mod serve;
 mod settings;
+mod trace;
 mod up;
 mod up_processes;
 mod up_threads;
@@ -36,6 +37,8 @@ enum Command {
     Health(health::HealthArguments),
     /// Watches a running cluster, this one or Apache Kafka, for broken promises; exits with 1 if it saw any.
     Check(check::CheckArguments),
+    /// Makes a page or a diagram of a trace.
+    Trace(trace::TraceArguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Health(arguments)) => health::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Trace(arguments)) => trace::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

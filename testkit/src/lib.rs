@@ -9,3 +9,4 @@ pub mod producer;
 pub mod real;
 pub mod sim;
 pub mod stage;
+pub mod trace;
