@@ -124,10 +124,10 @@ impl Tools {
 struct Staying(Child);
 
 impl Staying {
-    /// Ends it as Ctrl-C does.
+    /// Ends it in order. Ctrl-C's signal is one that Java ignores where whoever started it did.
     fn leave(mut self) {
         let pid = Pid::from_raw(self.0.id() as i32).expect("a pid");
-        kill_process(pid, Signal::INT).expect("a signal");
+        kill_process(pid, Signal::TERM).expect("a signal");
         self.0.wait().expect("it ends");
     }
 }

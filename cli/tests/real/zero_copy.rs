@@ -66,7 +66,7 @@ impl Watching {
     /// Ends it, and adds up what it saw.
     fn end(mut self) -> Taken {
         let pid = rustix::process::Pid::from_child(&self.strace);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
         self.strace.wait().expect("it ends");
         let text = std::fs::read_to_string(self.output.path()).expect("its output");
         let mut taken = Taken::default();

@@ -18,17 +18,18 @@ use protocol::messages::{
 use testkit::client::{Client, batch_of};
 use testkit::real::{Cluster, ClusterBuilder, NodeId};
 
-use super::{IDS, NAMES, Named, PATIENCE, batches_of, fetch, only, part, produce, rows};
+use super::{
+    IDS, NAMES, NOT_LEADER, Named, PATIENCE, batches_of, fetch, only, part, produce, rows,
+};
 use crate::alone;
 
 const TOPIC: &str = "led";
-const NOT_LEADER: i16 = 6;
 const FENCED: i16 = 74;
 const UNKNOWN_EPOCH: i16 = 75;
 
 fn quick() -> ClusterBuilder {
     crate::cluster()
-        .set("broker.session.timeout.ms", 1500)
+        .set("broker.session.timeout.ms", 3000)
         .set("broker.heartbeat.interval.ms", 300)
         .set("controller.quorum.election.timeout.ms", 300)
         .set("controller.quorum.fetch.timeout.ms", 600)

@@ -13,7 +13,7 @@ mod slow_readers;
 mod waiting;
 mod waking;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -28,6 +28,8 @@ use testkit::real::Cluster;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest wait of requests that must not wait: as long as the client's patience.
 const FOREVER_MS: i32 = 120_000;
+/// NOT_LEADER_OR_FOLLOWER.
+const NOT_LEADER: i16 = 6;
 const NAMES: i16 = 12;
 const IDS: i16 = 18;
 
@@ -121,12 +123,20 @@ fn batches_of(data: &PartitionData) -> Vec<(i64, i64)> {
     batches.collect()
 }
 
-/// Produces a batch of these values, and tells where it went.
+/// Produces a batch of these values, and tells where it went. A leader that hears of its part only later, or
+/// that a busy machine has cost its session, is asked again: it has taken nothing.
 fn produce(client: &mut Client, topic: &str, partition: i32, values: &[&[u8]]) -> i64 {
     let batch = batch_of(values).expect("a batch");
-    let answer = client.produce(topic, partition, -1, batch, PATIENCE).expect("an answer");
-    assert_eq!(answer.error_code, 0);
-    answer.base_offset
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let batch = batch.clone();
+        let answer = client.produce(topic, partition, -1, batch, PATIENCE).expect("an answer");
+        if answer.error_code != NOT_LEADER || Instant::now() > deadline {
+            assert_eq!(answer.error_code, 0);
+            return answer.base_offset;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// The only partition of an answer that failed nowhere at the top.
