@@ -5,22 +5,16 @@
 //! A story says what it does (`--`), what every broker decided (a line each, a column per broker), how
 //! the replicas stand then (`=`), and what must be true (`ok`). It fails at the first claim that is not.
 
-#[path = "../stories/c01.rs"]
-mod c01;
-#[path = "../stories/cut.rs"]
-mod cut;
-#[path = "../stories/h01.rs"]
-mod h01;
+mod asking;
+#[path = "../stories/mod.rs"]
+mod stories;
 mod story;
-#[path = "../stories/t01.rs"]
-mod t01;
-#[path = "../stories/t03.rs"]
-mod t03;
 
-use anyhow::{Context, Result};
-use testkit::stage::{ClusterNeeds, RealStage, SimStage, Stage};
+use anyhow::{Context, Result, bail};
+use testkit::stage::{Ability, ClusterNeeds, RealStage, SimStage, Stage};
 
-pub use story::{Story, Transcript};
+pub use stories::list;
+pub use story::{Broken, Story, Transcript};
 
 /// A story that can be told.
 #[derive(Clone, Copy)]
@@ -33,10 +27,14 @@ pub struct Scenario {
     pub title: &'static str,
     /// The replicas of its topic, the preferred leader first.
     pub replicas: &'static [i32],
+    /// Other brokers that have a column, since the topic moves to them.
+    pub also_shown: &'static [i32],
     /// Its topic's configs.
     pub configs: &'static [(&'static str, &'static str)],
     /// The cluster it needs.
     pub needs: ClusterNeeds,
+    /// What its stage must be able to do; a stage that cannot does not tell it.
+    pub demands: &'static [Ability],
     /// How it goes.
     pub script: fn(&mut Story<'_>) -> Result<()>,
 }
@@ -47,47 +45,71 @@ impl std::fmt::Debug for Scenario {
     }
 }
 
+/// What most stories have in common: three nodes and no wishes. Each names itself, its replicas and its
+/// script.
+const PLAIN: Scenario = Scenario {
+    name: "",
+    rules: &[],
+    title: "",
+    replicas: &[],
+    also_shown: &[],
+    configs: &[],
+    needs: ClusterNeeds { nodes: 3, settings: &[] },
+    demands: &[],
+    script: |_| Ok(()),
+};
+
 /// The seed with which the kept transcripts were told.
 pub const TRANSCRIPT_SEED: u64 = 1;
 
-/// All stories, by name.
-pub fn list() -> &'static [Scenario] {
-    &[t01::SCENARIO, t03::SCENARIO, h01::SCENARIO, c01::SCENARIO, cut::SCENARIO]
+/// The story of that name, in any case.
+///
+/// # Errors
+/// When there is none; the error says which there are.
+pub fn find(name: &str) -> Result<&'static Scenario> {
+    let found = list().iter().find(|scenario| scenario.name.eq_ignore_ascii_case(name));
+    found.with_context(|| {
+        let names: Vec<&str> = list().iter().map(|scenario| scenario.name).collect();
+        format!("no story is called {name}; there are {}", names.join(", "))
+    })
 }
 
-/// The story of that name, in any case.
-pub fn find(name: &str) -> Option<&'static Scenario> {
-    list().iter().find(|scenario| scenario.name.eq_ignore_ascii_case(name))
+/// What a story demands that no real cluster can do, if anything.
+pub fn keeps_from_reality(scenario: &Scenario) -> Option<Ability> {
+    scenario.demands.iter().copied().find(|ability| *ability != Ability::Cut)
 }
 
 /// Tells a story on a stage that has what it needs; every line goes to `listener` as it is told.
 ///
 /// # Errors
-/// An unknown name, a claim that is not true, or a cluster that fails; the lines told say how far it
-/// came.
-pub fn run(
-    name: &str,
+/// A stage that cannot do what the story demands; or, as [`Broken`], a claim that is not true or a
+/// cluster that fails.
+pub fn tell(
+    scenario: &Scenario,
     stage: &mut dyn Stage,
     listener: &mut dyn FnMut(&str),
 ) -> Result<Transcript> {
-    let scenario = find(name).with_context(|| format!("no story is called {name}"))?;
+    if let Some(ability) = scenario.demands.iter().find(|ability| !stage.can(**ability)) {
+        let (name, stage) = (scenario.name, stage.name());
+        bail!("{name} wants {ability}, which a {stage} cluster does not offer here");
+    }
     Story::tell(scenario, stage, listener)
 }
 
 /// Tells a story in the simulator.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`tell`], and when no story has this name.
 pub fn run_simulated(name: &str, seed: u64, listener: &mut dyn FnMut(&str)) -> Result<Transcript> {
-    let scenario = find(name).with_context(|| format!("no story is called {name}"))?;
-    run(name, &mut SimStage::start(scenario.needs, seed)?, listener)
+    let scenario = find(name)?;
+    tell(scenario, &mut SimStage::start(scenario.needs, seed)?, listener)
 }
 
 /// Tells a story with a cluster of child processes.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`tell`], and when no story has this name.
 pub fn run_real(name: &str, listener: &mut dyn FnMut(&str)) -> Result<Transcript> {
-    let scenario = find(name).with_context(|| format!("no story is called {name}"))?;
-    run(name, &mut RealStage::start(scenario.needs)?, listener)
+    let scenario = find(name)?;
+    tell(scenario, &mut RealStage::start(scenario.needs)?, listener)
 }

@@ -1,10 +1,12 @@
 //! How a story is told: the script's steps, a column per broker, the claims and the verdict.
 
+use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use testkit::stage::{
-    Ability, Between, Node, PartitionView, Process, ReplicaView, Stage, StageEvent, Written,
+    Ability, Between, Hold, Message, Node, PartitionView, Process, ReplicaView, Stage, StageEvent,
+    Written,
 };
 
 use crate::Scenario;
@@ -12,7 +14,7 @@ use crate::Scenario;
 /// The topic of every story.
 pub const TOPIC: &str = "t";
 const WIDTH: usize = 25;
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was told.
 #[derive(Clone, Debug)]
@@ -23,9 +25,22 @@ pub struct Transcript {
     pub events: Vec<StageEvent>,
 }
 
+/// A story that ended before its last word: what was told of it. The cause is the error under it.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// All lines, the verdict the last.
+    pub text: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// A story being told.
 pub struct Story<'a> {
-    stage: &'a mut dyn Stage,
+    pub(crate) stage: &'a mut dyn Stage,
     listener: &'a mut dyn FnMut(&str),
     columns: Vec<Node>,
     text: String,
@@ -33,8 +48,8 @@ pub struct Story<'a> {
     last_states: String,
 }
 
-impl std::fmt::Debug for Story<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Story<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
@@ -46,7 +61,7 @@ impl<'a> Story<'a> {
         stage: &'a mut dyn Stage,
         listener: &'a mut dyn FnMut(&str),
     ) -> Result<Transcript> {
-        let mut columns = scenario.replicas.to_vec();
+        let mut columns = [scenario.replicas, scenario.also_shown].concat();
         columns.sort_unstable();
         let mut story = Story {
             stage,
@@ -59,19 +74,25 @@ impl<'a> Story<'a> {
         story.line(&format!("{} ({}): {}", scenario.name, story.stage.name(), scenario.title));
         story.line(&format!("rules: {}", scenario.rules.join(", ")));
         story.heading();
-        story.stage.create_topic(TOPIC, scenario.replicas, scenario.configs)?;
-        story.say(&format!("a topic with replicas {:?}", scenario.replicas))?;
-        let told = (scenario.script)(&mut story).and_then(|()| story.stage.check());
-        if let Err(error) = told {
-            let far = story.text.clone();
-            return Err(error.context(far));
+        if let Err(error) = story.play(scenario) {
+            // What the brokers did until then is told as well, if they still can be asked.
+            let _ = story.flush();
+            story.line(&format!("verdict: NOT as it must be: {}", causes(&error)));
+            return Err(error.context(Broken { text: story.text }));
         }
-        story.flush()?;
         story.line("verdict: as it must be");
         Ok(Transcript { text: story.text, events: story.events })
     }
 
-    fn line(&mut self, line: &str) {
+    fn play(&mut self, scenario: &Scenario) -> Result<()> {
+        self.stage.create_topic(TOPIC, scenario.replicas, scenario.configs)?;
+        self.say(&format!("a topic with replicas {:?}", scenario.replicas))?;
+        (scenario.script)(self)?;
+        self.stage.check()?;
+        self.flush()
+    }
+
+    pub(crate) fn line(&mut self, line: &str) {
         let line = line.trim_end();
         (self.listener)(line);
         self.text.push_str(line);
@@ -97,7 +118,7 @@ impl<'a> Story<'a> {
     }
 
     /// Tells what the brokers decided meanwhile, and how the replicas stand now.
-    fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         for event in self.stage.events() {
             let time = format!("{:.3}", event.at.as_secs_f64());
             if event.node == 0 {
@@ -111,7 +132,7 @@ impl<'a> Story<'a> {
         for node in self.columns.clone() {
             let state = match self.stage.process(node) {
                 Process::Runs => {
-                    self.stage.replica(node, TOPIC).map_or("?".into(), |view| state_of(&view))
+                    self.stage.replica(node, TOPIC).map_or("none".into(), |view| state_of(&view))
                 }
                 Process::IsFrozen => "frozen".into(),
                 Process::IsDown => "down".into(),
@@ -183,6 +204,15 @@ impl<'a> Story<'a> {
         Ok(written.base_offset)
     }
 
+    /// Writes one batch of `count` records to the leader, called `name` and a number.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn write(&mut self, acks: i16, name: &str, count: usize) -> Result<i64> {
+        let values: Vec<String> = (0..count).map(|at| format!("{name}{at}")).collect();
+        self.produce(acks, &values.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// Writes one batch to a node and gives its answer.
     ///
     /// # Errors
@@ -219,6 +249,26 @@ impl<'a> Story<'a> {
     pub fn kill(&mut self, node: Node) -> Result<()> {
         self.say(&format!("kill b{node}"))?;
         self.stage.kill(node)
+    }
+
+    /// Kills the leader, and starts another replica, which leads when nobody else can.
+    ///
+    /// # Errors
+    /// When it comes otherwise.
+    pub fn hand_over(&mut self, from: Node, to: Node) -> Result<()> {
+        self.kill(from)?;
+        self.until_leaderless()?;
+        self.start(to)?;
+        self.until_leader(to)
+    }
+
+    /// Stops a node cleanly, and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn stop(&mut self, node: Node) -> Result<()> {
+        self.say(&format!("stop b{node}"))?;
+        self.stage.stop(node)
     }
 
     /// Starts a node.
@@ -270,6 +320,52 @@ impl<'a> Story<'a> {
     pub fn heal(&mut self) -> Result<()> {
         self.say("heal the network")?;
         self.stage.heal()
+    }
+
+    /// Holds messages back, from one node or all, to one node or all.
+    ///
+    /// # Errors
+    /// When the stage cannot.
+    pub fn hold(&mut self, what: Message, from: Option<Node>, to: Option<Node>) -> Result<Hold> {
+        let of = from.map_or(String::new(), |node| format!(" of b{node}"));
+        let towards = to.map_or(String::new(), |node| format!(" to b{node}"));
+        self.say(&format!("hold back {what}{of}{towards}"))?;
+        self.stage.hold(what, from, to)
+    }
+
+    /// Waits until something is held back.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub fn until_held(&mut self, hold: Hold) -> Result<()> {
+        self.until("one is held back", |stage| stage.held(hold) > 0)
+    }
+
+    /// Lets what was held back go on.
+    ///
+    /// # Errors
+    /// When nothing is held under this name.
+    pub fn release(&mut self, hold: Hold) -> Result<()> {
+        self.say("let what was held back go on")?;
+        self.stage.release(hold, false)
+    }
+
+    /// Loses what was held back.
+    ///
+    /// # Errors
+    /// When nothing is held under this name.
+    pub fn lose(&mut self, hold: Hold) -> Result<()> {
+        self.say("what was held back is lost")?;
+        self.stage.release(hold, true)
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// When the cluster fails meanwhile.
+    pub fn pass(&mut self, time: Duration) -> Result<()> {
+        self.say(&format!("{time:?} pass"))?;
+        self.stage.pass(time)
     }
 
     /// Lets every broker send its next heartbeat.
@@ -349,6 +445,16 @@ impl<'a> Story<'a> {
         })
     }
 
+    /// Waits until a running node has the topic no more.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub fn until_gone(&mut self, node: Node) -> Result<()> {
+        self.until(&format!("b{node} has no such replica"), move |stage| {
+            stage.process(node) == Process::Runs && stage.replica(node, TOPIC).is_err()
+        })
+    }
+
     fn until(&mut self, what: &str, mut reached: impl FnMut(&mut dyn Stage) -> bool) -> Result<()> {
         self.stage.wait(what, &mut reached)?;
         self.flush()?;
@@ -372,6 +478,20 @@ impl<'a> Story<'a> {
         self.stage.read_replica(node, TOPIC)
     }
 
+    /// This place in the story, for [`Story::since`].
+    pub fn mark(&mut self) -> Result<usize> {
+        self.flush()?;
+        Ok(self.events.len())
+    }
+
+    /// What a broker (0 for the controller) decided of these kinds since then, where the stage tells it.
+    pub fn since(&mut self, mark: usize, node: Node, kinds: &[&str]) -> Result<Vec<String>> {
+        self.flush()?;
+        let since = self.events.iter().skip(mark);
+        let of_kind = since.filter(|event| event.node == node && kinds.contains(&event.kind));
+        Ok(of_kind.map(|event| event.text.clone()).collect())
+    }
+
     /// How many decisions of this kind a broker took, where the stage tells them.
     pub fn count(&mut self, node: Node, kind: &str) -> Result<usize> {
         self.flush()?;
@@ -382,6 +502,17 @@ impl<'a> Story<'a> {
 fn state_of(view: &ReplicaView) -> String {
     let role = if view.leads { "leads" } else { "follows" };
     format!("{role} hw {} end {}", view.high_watermark, view.log_end)
+}
+
+/// An error and its causes in one line.
+fn causes(error: &Error) -> String {
+    let text: Vec<String> = error.chain().map(ToString::to_string).collect();
+    text.join(": ")
+}
+
+/// The values of records.
+pub fn values(records: &[(i64, String)]) -> Vec<&str> {
+    records.iter().map(|(_, value)| value.as_str()).collect()
 }
 
 /// Records as offsets and values, to compare with.

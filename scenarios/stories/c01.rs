@@ -9,10 +9,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use testkit::stage::{Ability, Between, ClusterNeeds};
+use testkit::stage::{Ability, Between};
 
-use crate::Scenario;
-use crate::story::Story;
+use crate::story::{Story, values};
+use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "C01",
@@ -20,13 +20,9 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a leader without its controllers is replaced, and commits nothing more",
     replicas: &[2, 3, 1],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 3, settings: &[] },
     script,
+    ..PLAIN
 };
-
-fn values(records: &[(i64, String)]) -> Vec<&str> {
-    records.iter().map(|(_, value)| value.as_str()).collect()
-}
 
 fn script(story: &mut Story<'_>) -> Result<()> {
     story.until_leader(2)?;

@@ -6,10 +6,10 @@
 //! so it leaves the ISR by the session timeout or by its lag, whichever is first.
 
 use anyhow::Result;
-use testkit::stage::{Ability, Between, ClusterNeeds};
+use testkit::stage::{Ability, Between};
 
-use crate::Scenario;
 use crate::story::{Story, records};
+use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "cut",
@@ -17,8 +17,8 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a follower that is cut off leaves the ISR, and joins again when it has caught up",
     replicas: &[1, 2, 3],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 3, settings: &[] },
     script,
+    ..PLAIN
 };
 
 fn script(story: &mut Story<'_>) -> Result<()> {

@@ -6,10 +6,10 @@
 //! of the leader, and all arrive.
 
 use anyhow::Result;
-use testkit::stage::{Ability, ClusterNeeds};
+use testkit::stage::Ability;
 
-use crate::Scenario;
 use crate::story::{Story, records};
+use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "H01",
@@ -17,8 +17,8 @@ pub const SCENARIO: Scenario = Scenario {
     title: "the high watermark reaches the followers one round trip later",
     replicas: &[1, 2, 3],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 3, settings: &[] },
     script,
+    ..PLAIN
 };
 
 fn marks(story: &mut Story<'_>) -> Result<(i64, i64, i64)> {

@@ -10,8 +10,8 @@
 use anyhow::Result;
 use testkit::stage::{Ability, ClusterNeeds};
 
-use crate::Scenario;
 use crate::story::{Story, records};
+use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "T01",
@@ -21,6 +21,7 @@ pub const SCENARIO: Scenario = Scenario {
     configs: &[("min.insync.replicas", "1")],
     needs: ClusterNeeds { nodes: 5, settings: &[] },
     script,
+    ..PLAIN
 };
 
 fn script(story: &mut Story<'_>) -> Result<()> {

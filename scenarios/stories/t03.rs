@@ -7,8 +7,8 @@
 use anyhow::Result;
 use testkit::stage::{Ability, ClusterNeeds};
 
-use crate::Scenario;
 use crate::story::Story;
+use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "T03",
@@ -18,20 +18,12 @@ pub const SCENARIO: Scenario = Scenario {
     configs: &[("unclean.leader.election.enable", "true")],
     needs: ClusterNeeds { nodes: 5, settings: &[("unclean.leader.election.enable", "true")] },
     script,
+    ..PLAIN
 };
-
-fn values(name: &str, count: usize) -> Vec<String> {
-    (0..count).map(|at| format!("{name}{at}")).collect()
-}
-
-fn write(story: &mut Story<'_>, acks: i16, name: &str, count: usize) -> Result<i64> {
-    let values = values(name, count);
-    story.produce(acks, &values.iter().map(String::as_str).collect::<Vec<_>>())
-}
 
 fn script(story: &mut Story<'_>) -> Result<()> {
     story.until_leader(4)?;
-    write(story, -1, "a", 10)?;
+    story.write(-1, "a", 10)?;
     story.until_log_end(5, 10)?;
     story.kill(5)?;
     story.until_isr(&[4])?;
@@ -40,12 +32,12 @@ fn script(story: &mut Story<'_>) -> Result<()> {
     story.until_leaderless()?;
     story.start(4)?;
     story.until_leader(4)?;
-    write(story, 1, "b", 10)?;
+    story.write(1, "b", 10)?;
     story.kill(4)?;
     story.until_leaderless()?;
     story.start(5)?;
     story.until_leader(5)?;
-    write(story, 1, "c", 5)?;
+    story.write(1, "c", 5)?;
     story.until_log_end(5, 15)?;
     story.kill(5)?;
     story.until_leaderless()?;
@@ -66,7 +58,7 @@ fn script(story: &mut Story<'_>) -> Result<()> {
         let diverged = story.count(4, "FetchDiverged")?;
         story.claim_same("b4 said once that they diverge", &diverged, &1)?;
     }
-    write(story, -1, "d", 1)?;
+    story.write(-1, "d", 1)?;
     let read = story.read_all()?;
     story.claim_same("a consumer reads 21 records", &read.len(), &21)?;
     Ok(())

@@ -5,14 +5,19 @@
 //! story asks [`Stage::can`] before it does what only one of them can, and says in its file how it
 //! reaches the same situation otherwise.
 
+mod questions;
 mod real;
 mod short;
 mod sim;
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
+use protocol::{RequestBody, ResponseBody};
 
+pub use protocol::Uuid;
+pub use questions::{Answered, Ask, CONSUMER, Fetched};
 pub use real::RealStage;
 pub use sim::SimStage;
 
@@ -24,11 +29,56 @@ pub type Node = i32;
 pub enum Ability {
     /// Cut links between nodes.
     Cut,
+    /// Hold single kinds of messages back.
+    Hold,
     /// Tell each decision of each broker.
     Events,
     /// Stop the world between two events, so that what lasts for one message can be seen.
     ExactMoments,
 }
+
+impl fmt::Display for Ability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ability::Cut => "links to be cut",
+            Ability::Hold => "single messages to be held back",
+            Ability::Events => "each decision to be told",
+            Ability::ExactMoments => "the world to stop between two events",
+        })
+    }
+}
+
+/// Messages that can be held back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// A fetch on its way to a leader.
+    Fetch,
+    /// A leader's answer to it.
+    FetchAnswer,
+    /// A leader's proposal of another ISR.
+    AlterPartition,
+    /// Committed metadata on its way to a broker.
+    Metadata,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Message::Fetch => "fetches",
+            Message::FetchAnswer => "answers to fetches",
+            Message::AlterPartition => "proposals of an ISR",
+            Message::Metadata => "metadata",
+        })
+    }
+}
+
+/// Names messages that are held back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold(usize);
+
+/// Names a request that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent(u64);
 
 /// What a story wants of its cluster.
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +211,24 @@ pub trait Stage {
 
     /// Ends all cuts.
     fn heal(&mut self) -> Result<()>;
+
+    /// Holds messages back, from one node or all, to one node or all.
+    fn hold(&mut self, what: Message, from: Option<Node>, to: Option<Node>) -> Result<Hold>;
+
+    /// How many messages are held back.
+    fn held(&self, hold: Hold) -> usize;
+
+    /// Lets the messages that were held back go on, or loses them.
+    fn release(&mut self, hold: Hold, lost: bool) -> Result<()>;
+
+    /// Sends one request to a node, and does not wait for its answer.
+    fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent>;
+
+    /// Waits for the answer to a request that was sent.
+    fn answer(&mut self, sent: Sent) -> Result<ResponseBody>;
+
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration) -> Result<()>;
 
     /// Lets every broker send its next heartbeat.
     fn pass_heartbeats(&mut self) -> Result<()>;

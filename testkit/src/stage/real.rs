@@ -1,16 +1,18 @@
 //! The real stage: processes, sockets and files. It cuts links where the system lets it (see
 //! [`Links::missing`]), and sees no event.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use protocol::frame::decode_response;
+use protocol::{ApiKey, RequestBody, ResponseBody};
 
 use super::{
-    Ability, Between, ClusterNeeds, Node, PartitionView, Process, ReplicaView, Stage, StageEvent,
-    Written,
+    Ability, Between, ClusterNeeds, Hold, Message, Node, PartitionView, Process, ReplicaView, Sent,
+    Stage, StageEvent, Written,
 };
-use crate::client::batch_of;
+use crate::client::{Client, batch_of};
 use crate::real::{Cluster, ClusterBuilder, Links, Plane};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,6 +35,17 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 pub struct RealStage {
     cluster: Cluster,
     frozen: BTreeSet<Node>,
+    /// Requests that wait for their answers, each on a connection of its own.
+    waiting: BTreeMap<u64, Waiting>,
+    next_sent: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    client: Client,
+    correlation_id: i32,
+    key: ApiKey,
+    version: i16,
 }
 
 impl RealStage {
@@ -58,7 +71,12 @@ impl RealStage {
         for (key, value) in SHORT.iter().chain(needs.settings) {
             builder = builder.set(key, value);
         }
-        Ok(Self { cluster: builder.start()?, frozen: BTreeSet::new() })
+        Ok(Self {
+            cluster: builder.start()?,
+            frozen: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            next_sent: 0,
+        })
     }
 
     /// The cluster behind it.
@@ -162,6 +180,38 @@ impl Stage for RealStage {
         self.cluster.heal()
     }
 
+    fn hold(&mut self, what: Message, _: Option<Node>, _: Option<Node>) -> Result<Hold> {
+        bail!("{what} cannot be held back between real processes")
+    }
+
+    fn held(&self, _hold: Hold) -> usize {
+        0
+    }
+
+    fn release(&mut self, _hold: Hold, _lost: bool) -> Result<()> {
+        bail!("nothing is held back between real processes")
+    }
+
+    fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
+        let key = request.api_key();
+        let mut client = self.cluster.client(node)?;
+        let correlation_id = client.send(version, request)?;
+        self.next_sent += 1;
+        self.waiting.insert(self.next_sent, Waiting { client, correlation_id, key, version });
+        Ok(Sent(self.next_sent))
+    }
+
+    fn answer(&mut self, sent: Sent) -> Result<ResponseBody> {
+        let mut waiting = self.waiting.remove(&sent.0).context("no such request waits")?;
+        let frame = waiting.client.read_frame()?;
+        Ok(decode_response(frame, waiting.correlation_id, waiting.key, waiting.version)?)
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<()> {
+        std::thread::sleep(time);
+        Ok(())
+    }
+
     fn pass_heartbeats(&mut self) -> Result<()> {
         std::thread::sleep(HEARTBEAT * 3 / 2);
         Ok(())
@@ -180,11 +230,11 @@ impl Stage for RealStage {
         }
         let records = self.cluster.read_replica(node, topic, 0)?;
         let leader = self.cluster.partition(topic, 0).map_or(-1, |seen| seen.leader_id);
-        Ok(ReplicaView {
-            leads: leader == node,
-            high_watermark: self.cluster.high_watermark(node, topic, 0, 0).unwrap_or(-1),
-            log_end: records.last().map_or(0, |record| record.offset + 1),
-        })
+        let log_end = records.last().map_or(0, |record| record.offset + 1);
+        // Its first records may be deleted.
+        let told = self.cluster.high_watermark(node, topic, 0, 0);
+        let told = told.or_else(|_| self.cluster.high_watermark(node, topic, 0, log_end));
+        Ok(ReplicaView { leads: leader == node, high_watermark: told.unwrap_or(-1), log_end })
     }
 
     fn wait(&mut self, what: &str, reached: &mut dyn FnMut(&mut dyn Stage) -> bool) -> Result<()> {

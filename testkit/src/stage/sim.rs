@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use protocol::records::BatchBuilder;
-use protocol::{NodeId, Offset, PartitionEpoch, ResponseBody, TopicPartition};
+use protocol::{ApiKey, NodeId, Offset, PartitionEpoch, RequestBody, ResponseBody, TopicPartition};
 
 use super::{
-    Ability, Between, ClusterNeeds, Node, PartitionView, Process, ReplicaView, Stage, StageEvent,
-    Written, short,
+    Ability, Between, ClusterNeeds, Hold, Message, Node, PartitionView, Process, ReplicaView, Sent,
+    Stage, StageEvent, Written, short,
 };
 use crate::client::{fetch_request, produce_request, read_batches};
 use crate::invariants::FaultModel;
 use crate::sim::disk::CrashKind;
-use crate::sim::{Plane, SimConfig, Simulation};
+use crate::sim::{HoldId, Kind, Plane, SimConfig, Simulation};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PRODUCE_VERSION: i16 = 12;
@@ -28,6 +28,7 @@ pub struct SimStage {
     partition: Option<TopicPartition>,
     /// Partition epochs whose ISR the controller has told of.
     told_isrs: BTreeSet<PartitionEpoch>,
+    holds: Vec<HoldId>,
 }
 
 impl SimStage {
@@ -49,7 +50,8 @@ impl SimStage {
         let mut simulation = Simulation::new(config)?;
         simulation.wait_until_all_live()?;
         let told = simulation.event_count();
-        Ok(Self { simulation, told, partition: None, told_isrs: BTreeSet::new() })
+        let told_isrs = BTreeSet::new();
+        Ok(Self { simulation, told, partition: None, told_isrs, holds: Vec::new() })
     }
 
     /// The simulation behind it.
@@ -92,10 +94,11 @@ impl Stage for SimStage {
     ) -> Result<()> {
         self.simulation.create_topic(topic, &[replicas], configs)?;
         self.simulation.run_until("every replica to know its role", PATIENCE, |simulation| {
-            replicas.iter().all(|node| {
-                simulation
-                    .replica(NodeId(*node), topic, 0)
-                    .is_some_and(|facts| facts.leader != NodeId::NONE)
+            replicas.iter().map(|node| NodeId(*node)).all(|node| {
+                simulation.node(node).running().is_none()
+                    || simulation
+                        .replica(node, topic, 0)
+                        .is_some_and(|facts| facts.leader != NodeId::NONE)
             })
         })?;
         self.partition = Some(TopicPartition::new(topic, 0));
@@ -191,8 +194,45 @@ impl Stage for SimStage {
     }
 
     fn heal(&mut self) -> Result<()> {
-        self.simulation.heal_network();
+        self.simulation.network.heal();
         Ok(())
+    }
+
+    fn hold(&mut self, what: Message, from: Option<Node>, to: Option<Node>) -> Result<Hold> {
+        let kind = match what {
+            Message::Fetch => Kind::Request(ApiKey::Fetch),
+            Message::FetchAnswer => Kind::Response(ApiKey::Fetch),
+            Message::AlterPartition => Kind::Call(ApiKey::AlterPartition),
+            Message::Metadata => Kind::MetadataAnswer,
+        };
+        self.holds.push(self.simulation.hold(kind, from.map(NodeId), to.map(NodeId)));
+        Ok(Hold(self.holds.len() - 1))
+    }
+
+    fn held(&self, hold: Hold) -> usize {
+        self.holds.get(hold.0).map_or(0, |id| self.simulation.network.held(*id))
+    }
+
+    fn release(&mut self, hold: Hold, lost: bool) -> Result<()> {
+        let id = *self.holds.get(hold.0).context("nothing is held under this name")?;
+        if lost {
+            self.simulation.network.discard(id);
+        } else {
+            self.simulation.release(id);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
+        Ok(Sent(self.simulation.send(NodeId(node), version, request)))
+    }
+
+    fn answer(&mut self, sent: Sent) -> Result<ResponseBody> {
+        self.simulation.wait_for_answer(sent.0)
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<()> {
+        self.simulation.run_for(time)
     }
 
     fn pass_heartbeats(&mut self) -> Result<()> {

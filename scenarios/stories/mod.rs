@@ -1,0 +1,72 @@
+//! The stories, each a file of its own; the list is in the order of the rules.
+
+use crate::Scenario;
+
+mod c01;
+mod c02;
+mod c03;
+mod c03_alone;
+mod c04;
+mod c05;
+mod c07;
+mod cut;
+mod e01;
+mod e02;
+mod e03;
+mod e04;
+mod h01;
+mod h02;
+mod h03;
+mod h04;
+mod h05;
+mod h06;
+mod h07;
+mod h09;
+mod h12;
+mod i01;
+mod i02;
+mod t01;
+mod t02;
+mod t03;
+mod t04;
+mod t05;
+mod t08;
+mod t09;
+mod t11;
+
+/// All stories, by rule.
+pub fn list() -> &'static [Scenario] {
+    &[
+        t01::SCENARIO,
+        t02::SCENARIO,
+        t03::SCENARIO,
+        t04::SCENARIO,
+        t05::SCENARIO,
+        t08::SCENARIO,
+        t09::SCENARIO,
+        t11::SCENARIO,
+        h01::SCENARIO,
+        h02::SCENARIO,
+        h03::SCENARIO,
+        h04::SCENARIO,
+        h05::SCENARIO,
+        h06::SCENARIO,
+        h07::SCENARIO,
+        h09::SCENARIO,
+        h12::SCENARIO,
+        e01::SCENARIO,
+        e02::SCENARIO,
+        e03::SCENARIO,
+        e04::SCENARIO,
+        c01::SCENARIO,
+        c02::SCENARIO,
+        c03::SCENARIO,
+        c03_alone::SCENARIO,
+        c04::SCENARIO,
+        c05::SCENARIO,
+        c07::SCENARIO,
+        i01::SCENARIO,
+        i02::SCENARIO,
+        cut::SCENARIO,
+    ]
+}
