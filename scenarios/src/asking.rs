@@ -192,6 +192,15 @@ impl Story<'_> {
         self.stage.create_topic(TOPIC, replicas, &[])
     }
 
+    /// Creates a topic beside the story's own.
+    ///
+    /// # Errors
+    /// When that is refused.
+    pub fn create_another_topic(&mut self, name: &str, replicas: &[Node]) -> Result<()> {
+        self.say(&format!("another topic, {name}, with replicas {replicas:?}"))?;
+        self.stage.create_topic(name, replicas, &[])
+    }
+
     /// A node that runs.
     fn any_running(&mut self) -> Result<Node> {
         let running = |node: &Node| self.stage.process(*node) == Process::Runs;

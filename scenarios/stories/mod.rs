@@ -30,8 +30,10 @@ mod t02;
 mod t03;
 mod t04;
 mod t05;
+mod t07;
 mod t08;
 mod t09;
+mod t10;
 mod t11;
 
 /// All stories, by rule.
@@ -42,8 +44,10 @@ pub fn list() -> &'static [Scenario] {
         t03::SCENARIO,
         t04::SCENARIO,
         t05::SCENARIO,
+        t07::SCENARIO,
         t08::SCENARIO,
         t09::SCENARIO,
+        t10::SCENARIO,
         t11::SCENARIO,
         h01::SCENARIO,
         h02::SCENARIO,

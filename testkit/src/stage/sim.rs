@@ -101,7 +101,8 @@ impl Stage for SimStage {
                         .is_some_and(|facts| facts.leader != NodeId::NONE)
             })
         })?;
-        self.partition = Some(TopicPartition::new(topic, 0));
+        // The story is about its first topic.
+        self.partition.get_or_insert_with(|| TopicPartition::new(topic, 0));
         Ok(())
     }
 
