@@ -5,8 +5,10 @@ mod health;
 mod kept_data;
 mod logging;
 mod ready;
+mod scenario;
 mod serve;
 mod settings;
+mod sim;
 mod trace;
 mod up;
 mod up_processes;
@@ -39,6 +41,11 @@ enum Command {
     Check(check::CheckArguments),
     /// Makes a page or a diagram of a trace.
     Trace(trace::TraceArguments),
+    /// Tells stories of replication: what breaks, what every broker decides, what must be true.
+    #[command(subcommand)]
+    Scenario(scenario::ScenarioCommand),
+    /// Runs a simulated cluster through random faults, many times.
+    Sim(sim::SimArguments),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +57,8 @@ fn main() -> ExitCode {
         Some(Command::Health(arguments)) => health::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Trace(arguments)) => trace::run(&arguments),
+        Some(Command::Scenario(command)) => scenario::run(&command),
+        Some(Command::Sim(arguments)) => sim::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,6 +17,7 @@ mod groups;
 mod log_dirs;
 mod metrics;
 mod readers_on_followers;
+mod simulator;
 mod stories;
 mod tls;
 mod volume;

@@ -13,6 +13,7 @@
 //! | `observe.rs` | what the invariants and the trace get to see |
 //! | `query.rs` | what stories and tests ask of a cluster |
 //! | `run.rs` | random runs |
+//! | `trace_lines.rs` | the trace as JSON Lines |
 
 mod clients;
 mod clock;
@@ -28,6 +29,7 @@ mod quorum_storage;
 pub mod random;
 mod run;
 mod sending;
+mod trace_lines;
 mod world;
 
 pub use clients::{
@@ -40,4 +42,5 @@ pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Plane, RpcAnswer};
 pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode, log_dir};
 pub use quorum_storage::SimQuorumStorage;
 pub use run::{Faults, RunPlan, RunReport};
+pub use trace_lines::write_trace_lines;
 pub use world::{SimConfig, Simulation};

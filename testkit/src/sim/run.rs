@@ -105,6 +105,8 @@ pub struct RunReport {
     pub cleaned: u64,
     /// Steps made.
     pub steps: u64,
+    /// Virtual time that passed.
+    pub simulated: Duration,
     /// The trace.
     pub trace: String,
 }
@@ -458,6 +460,7 @@ impl Run {
             records,
             cleaned: self.simulation.cleaned(),
             steps: self.simulation.steps(),
+            simulated: self.simulation.now().0,
             trace: self.simulation.trace_text(),
         })
     }
