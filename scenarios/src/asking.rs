@@ -1,7 +1,7 @@
 //! Steps of a story that are one request and its answer, each told in a line.
 
-use anyhow::{Result, bail};
-use testkit::stage::{Answered, Ask, CONSUMER, Fetched, Node, Process, Sent, Uuid};
+use anyhow::{Context, Result, bail};
+use testkit::stage::{Answered, Ask, CONSUMER, Fetched, Node, PartitionView, Process, Sent, Uuid};
 
 use crate::story::{PATIENCE, Story, TOPIC};
 
@@ -58,6 +58,9 @@ impl Story<'_> {
         let mut asked = format!("{who} fetches at {} from b{node}", ask.offset);
         if ask.version != CONSUMER.version {
             asked += &format!(" (v{})", ask.version);
+        }
+        if ask.replica_epoch >= 0 {
+            asked += &format!(", registered with epoch {}", ask.replica_epoch);
         }
         if ask.last_epoch >= 0 {
             asked += &format!(", its last record of e{}", ask.last_epoch);
@@ -190,6 +193,40 @@ impl Story<'_> {
     pub fn create_topic_again(&mut self, replicas: &[Node]) -> Result<()> {
         self.say("create a topic of the same name")?;
         self.stage.create_topic(TOPIC, replicas, &[])
+    }
+
+    /// The epoch of a node's registration.
+    ///
+    /// # Errors
+    /// When the stage cannot tell.
+    pub fn broker_epoch(&mut self, node: Node) -> Result<i64> {
+        self.stage.broker_epoch(node).with_context(|| format!("nobody tells b{node}'s epoch"))
+    }
+
+    /// Has the log directory fail in which a node keeps its replica.
+    ///
+    /// # Errors
+    /// When the stage cannot.
+    pub fn fail_directory(&mut self, node: Node) -> Result<()> {
+        self.say(&format!("the log directory of b{node} with this replica fails"))?;
+        self.stage.fail_directory(node, TOPIC)
+    }
+
+    /// Puts a node's disk in order again.
+    ///
+    /// # Errors
+    /// When the stage cannot.
+    pub fn mend_disk(&mut self, node: Node) -> Result<()> {
+        self.say(&format!("the disk of b{node} is in order again"))?;
+        self.stage.mend_disk(node)
+    }
+
+    /// Another topic's partition by metadata.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub fn partition_of(&mut self, topic: &str) -> Result<PartitionView> {
+        self.stage.partition(topic)
     }
 
     /// Creates a topic beside the story's own.

@@ -54,7 +54,7 @@ const PLAIN: Scenario = Scenario {
     replicas: &[],
     also_shown: &[],
     configs: &[],
-    needs: ClusterNeeds { nodes: 3, settings: &[] },
+    needs: ClusterNeeds::nodes(3),
     demands: &[],
     script: |_| Ok(()),
 };

@@ -15,7 +15,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "without unclean elections a partition waits for its ISR",
     replicas: &[4, 5],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

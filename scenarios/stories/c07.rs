@@ -16,7 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     replicas: &[1, 2, 3],
     also_shown: &[4, 5],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

@@ -14,7 +14,10 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a consumer finds out that what it read is gone",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[("unclean.leader.election.enable", "true")] },
+    needs: ClusterNeeds {
+        settings: &[("unclean.leader.election.enable", "true")],
+        ..ClusterNeeds::nodes(5)
+    },
     script,
     ..PLAIN
 };

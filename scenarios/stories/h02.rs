@@ -16,7 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "the latest offset never goes backwards",
     replicas: &[3, 4, 5],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     demands: &[Ability::Hold],
     script,
     ..PLAIN

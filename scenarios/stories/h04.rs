@@ -13,7 +13,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a waiting write is acknowledged by the change of the ISR alone",
     replicas: &[4, 5],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

@@ -18,7 +18,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a follower joins only from the start of the leader's epoch on",
     replicas: &[3, 4, 5],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     demands: &[Ability::Cut, Ability::Hold],
     script,
     ..PLAIN

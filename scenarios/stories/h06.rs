@@ -15,7 +15,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "under min.insync.replicas nothing is committed",
     replicas: &[3, 4, 5],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

@@ -19,7 +19,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "each way in which a write with acks=all can fail has its own error",
     replicas: &[3, 4],
     configs: &[("min.insync.replicas", "2")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

@@ -9,6 +9,7 @@ mod c03_alone;
 mod c04;
 mod c05;
 mod c07;
+mod c08;
 mod cut;
 mod e01;
 mod e02;
@@ -22,6 +23,7 @@ mod h05;
 mod h06;
 mod h07;
 mod h09;
+mod h11;
 mod h12;
 mod i01;
 mod i02;
@@ -57,6 +59,7 @@ pub fn list() -> &'static [Scenario] {
         h06::SCENARIO,
         h07::SCENARIO,
         h09::SCENARIO,
+        h11::SCENARIO,
         h12::SCENARIO,
         e01::SCENARIO,
         e02::SCENARIO,
@@ -69,6 +72,7 @@ pub fn list() -> &'static [Scenario] {
         c04::SCENARIO,
         c05::SCENARIO,
         c07::SCENARIO,
+        c08::SCENARIO,
         i01::SCENARIO,
         i02::SCENARIO,
         cut::SCENARIO,

@@ -19,7 +19,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a restart cuts nothing, so an acknowledged record survives its leader",
     replicas: &[5, 4],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     script,
     ..PLAIN
 };

@@ -16,7 +16,10 @@ pub const SCENARIO: Scenario = Scenario {
     title: "two histories at one offset become one, below the high watermark if need be",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[("unclean.leader.election.enable", "true")] },
+    needs: ClusterNeeds {
+        settings: &[("unclean.leader.election.enable", "true")],
+        ..ClusterNeeds::nodes(5)
+    },
     script,
     ..PLAIN
 };

@@ -16,7 +16,10 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a follower whose epoch the leader does not know is cut by its own history",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true")],
-    needs: ClusterNeeds { nodes: 5, settings: &[("unclean.leader.election.enable", "true")] },
+    needs: ClusterNeeds {
+        settings: &[("unclean.leader.election.enable", "true")],
+        ..ClusterNeeds::nodes(5)
+    },
     script,
     ..PLAIN
 };

@@ -17,7 +17,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a follower that missed two epochs of one leader begins anew",
     replicas: &[3, 4, 5],
     configs: &[("min.insync.replicas", "1")],
-    needs: ClusterNeeds { nodes: 5, settings: &[] },
+    needs: ClusterNeeds::nodes(5),
     demands: &[Ability::Cut, Ability::ExactMoments],
     script,
     ..PLAIN

@@ -31,6 +31,8 @@ pub enum Ability {
     Cut,
     /// Hold single kinds of messages back.
     Hold,
+    /// Have a log directory fail.
+    FailDisk,
     /// Tell each decision of each broker.
     Events,
     /// Stop the world between two events, so that what lasts for one message can be seen.
@@ -42,6 +44,7 @@ impl fmt::Display for Ability {
         f.write_str(match self {
             Ability::Cut => "links to be cut",
             Ability::Hold => "single messages to be held back",
+            Ability::FailDisk => "a log directory to fail",
             Ability::Events => "each decision to be told",
             Ability::ExactMoments => "the world to stop between two events",
         })
@@ -87,6 +90,15 @@ pub struct ClusterNeeds {
     pub nodes: i32,
     /// Config keys for all of them, beside the short timeouts of the stage.
     pub settings: &'static [(&'static str, &'static str)],
+    /// How many log directories each has; only a stage that can have them fail makes more than one.
+    pub log_dirs: usize,
+}
+
+impl ClusterNeeds {
+    /// So many nodes with one log directory each, and no other wishes.
+    pub const fn nodes(nodes: i32) -> Self {
+        Self { nodes, settings: &[], log_dirs: 1 }
+    }
 }
 
 /// How a node's process is.
@@ -220,6 +232,15 @@ pub trait Stage {
 
     /// Lets the messages that were held back go on, or loses them.
     fn release(&mut self, hold: Hold, lost: bool) -> Result<()>;
+
+    /// Has the log directory fail in which a node keeps its replica.
+    fn fail_directory(&mut self, node: Node, topic: &str) -> Result<()>;
+
+    /// Puts a node's disk in order again; the node takes it up when it starts.
+    fn mend_disk(&mut self, node: Node) -> Result<()>;
+
+    /// The epoch of a node's registration, where the stage can tell.
+    fn broker_epoch(&self, node: Node) -> Option<i64>;
 
     /// Sends one request to a node, and does not wait for its answer.
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent>;

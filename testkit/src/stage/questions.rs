@@ -40,6 +40,8 @@ pub struct Ask {
     pub version: i16,
     /// The follower that asks; -1 for a consumer.
     pub replica: Node,
+    /// The epoch of its registration, in 15 and above; -1 for none.
+    pub replica_epoch: i64,
     /// Where it reads.
     pub offset: i64,
     /// The leader epoch that it knows of; -1 for none.
@@ -49,8 +51,14 @@ pub struct Ask {
 }
 
 /// A consumer that reads from the start and knows of no epoch.
-pub const CONSUMER: Ask =
-    Ask { version: 12, replica: -1, offset: 0, current_epoch: -1, last_epoch: -1 };
+pub const CONSUMER: Ask = Ask {
+    version: 12,
+    replica: -1,
+    replica_epoch: -1,
+    offset: 0,
+    current_epoch: -1,
+    last_epoch: -1,
+};
 
 /// How a write that was sent by itself was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,6 +166,7 @@ impl dyn Stage + '_ {
             replica_id: if has_state { -1 } else { ask.replica },
             replica_state: ReplicaState {
                 replica_id: if has_state { ask.replica } else { -1 },
+                replica_epoch: if has_state { ask.replica_epoch } else { -1 },
                 ..ReplicaState::default()
             },
             max_wait_ms: 0,

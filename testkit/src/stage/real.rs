@@ -192,6 +192,18 @@ impl Stage for RealStage {
         bail!("nothing is held back between real processes")
     }
 
+    fn fail_directory(&mut self, node: Node, _topic: &str) -> Result<()> {
+        bail!("the real disk of b{node} is not made to fail")
+    }
+
+    fn mend_disk(&mut self, node: Node) -> Result<()> {
+        bail!("the real disk of b{node} is in order")
+    }
+
+    fn broker_epoch(&self, _node: Node) -> Option<i64> {
+        None
+    }
+
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
         let key = request.api_key();
         let mut client = self.cluster.client(node)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use protocol::records::BatchBuilder;
 use protocol::{ApiKey, NodeId, Offset, PartitionEpoch, RequestBody, ResponseBody, TopicPartition};
+use storage::Disk;
 
 use super::{
     Ability, Between, ClusterNeeds, Hold, Message, Node, PartitionView, Process, ReplicaView, Sent,
@@ -14,7 +15,7 @@ use super::{
 use crate::client::{fetch_request, produce_request, read_batches};
 use crate::invariants::FaultModel;
 use crate::sim::disk::CrashKind;
-use crate::sim::{HoldId, Kind, Plane, SimConfig, Simulation};
+use crate::sim::{HoldId, Kind, Plane, SimConfig, Simulation, log_dir};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PRODUCE_VERSION: i16 = 12;
@@ -39,6 +40,7 @@ impl SimStage {
     pub fn start(needs: ClusterNeeds, seed: u64) -> Result<Self> {
         let mut config = SimConfig::new(seed);
         config.nodes = needs.nodes;
+        config.settings.log_dirs = needs.log_dirs;
         for (key, value) in needs.settings {
             config = config.set(key, value);
             let is_unclean = *key == "unclean.leader.election.enable" && *value == "true";
@@ -222,6 +224,26 @@ impl Stage for SimStage {
             self.simulation.release(id);
         }
         Ok(())
+    }
+
+    fn fail_directory(&mut self, node: Node, topic: &str) -> Result<()> {
+        let disk = &self.simulation.node(NodeId(node)).disk;
+        for at in 0..self.simulation.settings().log_dirs {
+            if disk.exists(&log_dir(at).join(format!("{topic}-0")))? {
+                disk.fail_folder(&log_dir(at));
+                return Ok(());
+            }
+        }
+        bail!("b{node} has no log of {topic}")
+    }
+
+    fn mend_disk(&mut self, node: Node) -> Result<()> {
+        self.simulation.node(NodeId(node)).disk.heal();
+        Ok(())
+    }
+
+    fn broker_epoch(&self, node: Node) -> Option<i64> {
+        self.simulation.cluster().broker(NodeId(node)).map(|broker| broker.epoch.get())
     }
 
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
