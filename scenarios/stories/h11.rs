@@ -4,7 +4,7 @@
 //! The epochs of registrations are told by the simulator alone.
 
 use anyhow::Result;
-use testkit::stage::{Ability, Ask, CONSUMER};
+use testkit::stage::{Ability, Ask};
 
 use crate::story::Story;
 use crate::{PLAIN, Scenario};
@@ -38,7 +38,6 @@ fn script(story: &mut Story<'_>) -> Result<()> {
         offset: 1,
         current_epoch,
         last_epoch: 0,
-        ..CONSUMER
     };
     let before = story.mark()?;
     let seen = story.fetch(1, ask(old))?;
