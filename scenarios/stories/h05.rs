@@ -41,9 +41,14 @@ fn script(story: &mut Story<'_>) -> Result<()> {
     story.kill(3)?;
     story.lose(proposal)?;
     let answers = story.hold(Message::FetchAnswer, Some(4), Some(5))?;
+    // Or it would ask b4 before b4 knows that it leads.
+    let metadata = story.hold(Message::Metadata, None, Some(5))?;
     let led = story.mark()?;
     story.until_leader(4)?;
+    story.release(metadata)?;
     story.until_held(answers)?;
+    let asked = story.since(led, 4, &["FollowerProgressed"])?;
+    story.claim_same("b5 asks the new leader at 3", &asked, &vec!["b5 is at 3".into()])?;
     story.pass(Duration::from_millis(500))?;
     let (leader, follower) = (story.replica(4)?, story.replica(5)?);
     story.claim_same(
