@@ -13,6 +13,7 @@ use crate::partition::{FetchState, FollowAssignment, Phase, key_of};
 use crate::request::{self, AskedOffset};
 use protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse};
 use protocol::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
+use replication::bugs::{self, Bug};
 use replication::fetch_session::{FetchSessionHandler, PartitionKey};
 use replication::time::Instant;
 use replication::trace::{Event, Why};
@@ -301,7 +302,9 @@ impl FetcherCore {
         };
         let partition = &state.partition;
         let log = access.log(partition).and_then(|log| {
-            if log.latest_epoch.is_none() && log.high_watermark < log.log_end_offset {
+            // With the bug on wrong (KIP-101): what is above may be committed, and we the last to have it.
+            let mistrusts = log.latest_epoch.is_none() || bugs::is_on(Bug::TruncateToHighWatermark);
+            if mistrusts && log.high_watermark < log.log_end_offset {
                 access.truncate_to(partition, state.leader_epoch, log.high_watermark)?;
                 return access.log(partition);
             }

@@ -23,6 +23,7 @@ use protocol::messages::FetchResponse;
 use protocol::messages::fetch_response::PartitionData;
 use protocol::{ErrorCode, LeaderEpoch, Offset, SessionId};
 use replication::EpochEndOffset;
+use replication::bugs::{self, Bug};
 use replication::fetch_session::{PartitionKey, ResponseVerdict};
 use replication::time::Instant;
 use replication::trace::{Event, Why};
@@ -146,6 +147,11 @@ impl FetcherCore {
                     epoch: LeaderEpoch(data.diverging_epoch.epoch),
                     end_offset: Offset(data.diverging_epoch.end_offset),
                 };
+                if bugs::is_on(Bug::WatermarkFromDivergingAnswer)
+                    && self.takes_marks_first(access, key, &data, now)
+                {
+                    return; // wrong (KAFKA-14704): these marks are of a log that we do not have
+                }
                 self.on_diverging(access, key, diverging, now);
             }
             ErrorCode::None => self.on_data(access, key, data, now),
@@ -205,6 +211,36 @@ impl FetcherCore {
             }
             Err(error) => self.on_replica_error(access, key, error, now),
         }
+    }
+
+    /// The bug of KAFKA-14704: the high watermark moves now, and the log is cut when the answer comes
+    /// again. Gives whether it moved.
+    fn takes_marks_first<A: ReplicaAccess + ?Sized>(
+        &mut self,
+        access: &A,
+        key: &PartitionKey,
+        data: &PartitionData,
+        now: Instant,
+    ) -> bool {
+        let Some(state) = self.partitions.get(key) else {
+            return false;
+        };
+        let Ok(before) = access.log(&state.partition) else {
+            return false;
+        };
+        let marks = LeaderData {
+            leader_epoch: state.leader_epoch,
+            fetch_offset: state.fetch_offset,
+            records: Default::default(),
+            high_watermark: Offset(data.high_watermark),
+            log_start_offset: before.log_start_offset,
+        };
+        let after = access.append_from_leader(&state.partition, marks);
+        let moved = after.is_ok_and(|after| after.high_watermark > before.high_watermark);
+        if moved {
+            self.delay(access, key, ErrorCode::None, now);
+        }
+        moved
     }
 
     /// Cuts the log to where the leader's history and ours may agree. The answer's high watermark

@@ -12,6 +12,7 @@
 
 use protocol::Offset;
 
+use crate::bugs::{self, Bug};
 use crate::log_offset::LogOffsetMetadata;
 
 /// One follower as the rule sees it.
@@ -40,7 +41,8 @@ pub fn candidate_high_watermark(
     effective_min_isr: usize,
     followers: impl IntoIterator<Item = FollowerProgress>,
 ) -> Option<LogOffsetMetadata> {
-    if confirmed_isr < effective_min_isr {
+    // With the bug on wrong (KIP-966): too few may have it to survive what the topic promises.
+    if confirmed_isr < effective_min_isr && !bugs::is_on(Bug::WatermarkUnderMinIsr) {
         return None;
     }
     let mut candidate = leader_log_end;

@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 
 use protocol::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, PartitionEpoch};
 
+use crate::bugs::{self, Bug};
+
 /// Whether a leader that was elected uncleanly has recovered (KIP-704).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LeaderRecoveryState {
@@ -175,6 +177,16 @@ impl IsrState {
 
     /// Whether the controller may, now or after the pending answer, hold `replica` in the ISR.
     pub fn is_maximal_member(&self, replica: NodeId) -> bool {
+        if bugs::is_on(Bug::WatermarkFromProposedIsr)
+            && let IsrState::PendingShrink { leaving, .. } = self
+        {
+            // Wrong (KIP-497): the controller may refuse, and elect who was to leave.
+            return self.effective().contains(&replica) && !leaving.contains(&replica);
+        }
+        if bugs::is_on(Bug::WatermarkFromCommittedIsr) {
+            // Wrong (KIP-497): the controller may have agreed already, and elect who joined.
+            return self.effective().contains(&replica);
+        }
         self.effective().contains(&replica)
             || matches!(self, IsrState::PendingExpand { joining, .. } if *joining == replica)
     }

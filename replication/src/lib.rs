@@ -36,6 +36,7 @@
 //! Safety invariants are asserted in release builds too: a broken one stops the node before it
 //! acknowledges what it may lose. Input of peers never panics; it is refused with a [`PartitionError`].
 
+pub mod bugs;
 pub mod delayed_fetch;
 pub mod delayed_produce;
 pub mod epoch_cache;

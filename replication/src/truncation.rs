@@ -14,6 +14,7 @@
 
 use protocol::{ErrorCode, LeaderEpoch, Offset};
 
+use crate::bugs::{self, Bug};
 use crate::epoch_cache::{EpochEndOffset, LeaderEpochCache};
 
 /// Where a fetcher is in one partition.
@@ -119,7 +120,8 @@ pub fn decide_truncation(diverging: EpochEndOffset, log: &FollowerLog<'_>) -> Tr
         (log.high_watermark, true)
     } else {
         let own = log.epochs.end_offset_for(diverging.epoch, log.log_end);
-        if own.is_undefined() {
+        if own.is_undefined() || bugs::is_on(Bug::OneStepEpochLookup) {
+            // With the bug on wrong (KIP-279): our log may part from the leader's below this.
             (diverging.end_offset, true)
         } else if own.epoch != diverging.epoch {
             (own.end_offset, false)

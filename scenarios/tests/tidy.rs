@@ -86,6 +86,27 @@ fn crates_depend_only_upwards() {
 }
 
 #[test]
+fn only_tests_may_switch_historical_bugs_on() {
+    let mut wrong = Vec::new();
+    for (krate, _) in DIRECTION {
+        let manifest =
+            fs::read_to_string(root().join(krate).join("Cargo.toml")).expect("a manifest");
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let is_for_tests = section == "[dev-dependencies]";
+            let declares = section == "[features]" && !line.starts_with("default");
+            if line.contains("historical-bugs") && !is_for_tests && !declares {
+                wrong.push(format!("{krate}: {section} {line}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_file_opens_by_saying_what_it_decides() {
     let silent: Vec<_> = rust_files()
         .into_iter()

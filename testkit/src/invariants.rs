@@ -1,5 +1,6 @@
 //! What must hold after every step of every run, stated once: the invariants I1 to I15 that head the
-//! list of replication rules, as far as replicas, the cluster image, clients and the trace show them.
+//! list of replication rules, as far as replicas, the cluster image, clients and the trace show them,
+//! and some of our own.
 //!
 //! | id | says | where |
 //! |---|---|---|
@@ -17,6 +18,7 @@
 //! | I12 | a follower is fetched by one fetcher, a leader by none | `partition.rs` |
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
+//! | I16 | no leader's high watermark moves under min.insync.replicas (H06) | `partition.rs` |
 //! | G1 | a partition has one owner in a generation of a group | `groups.rs` |
 //! | G2 | a member's epoch does not go back, nor its generation, once it had an assignment | `groups.rs` |
 //! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
@@ -79,6 +81,8 @@ pub struct Violation {
     /// What was seen.
     pub what: String,
 }
+
+impl std::error::Error for Violation {}
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,8 @@ use protocol::messages::alter_partition_response::{PartitionData, TopicData};
 use protocol::messages::{AlterPartitionRequest, AlterPartitionResponse};
 use protocol::types::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId};
 
+use replication::bugs::{self, Bug};
+
 use super::ControllerState;
 use super::partition_change::Election;
 use crate::image::{LeaderRecoveryState, PartitionImage};
@@ -97,13 +99,15 @@ impl ControllerState {
             // The sender knows more than this controller, which therefore is not the active one.
             return Err(ErrorCode::NotController);
         }
-        if leader_epoch < partition.leader_epoch {
+        // With the bug on wrong (KIP-320): a leader that was deposed would set the ISR of today.
+        let is_fencing = !bugs::is_on(Bug::NoEpochFencing);
+        if is_fencing && leader_epoch < partition.leader_epoch {
             return Err(ErrorCode::FencedLeaderEpoch);
         }
-        if sender != partition.leader {
+        if is_fencing && sender != partition.leader {
             return Err(ErrorCode::InvalidRequest);
         }
-        if partition_epoch < partition.partition_epoch {
+        if is_fencing && partition_epoch < partition.partition_epoch {
             return Err(ErrorCode::InvalidUpdateVersion);
         }
         let is_subset = members.iter().enumerate().all(|(at, (id, _))| {
@@ -130,9 +134,13 @@ impl ControllerState {
     fn is_eligible(&self, partition: &PartitionImage, (id, epoch): Member) -> bool {
         // A replica whose directory failed since the leader judged it is no more use than a fenced
         // broker's (C08).
-        let may_lead = self.image.may_lead(id, partition);
+        let mut may_lead = self.image.may_lead(id, partition);
+        if bugs::is_on(Bug::FencedReplicaJoins) {
+            may_lead = self.image.has_online_replica(id, partition); // wrong (KIP-841)
+        }
+        let is_any_start = epoch == BrokerEpoch::NONE || bugs::is_on(Bug::StaleBrokerEpochJoins); // wrong (KIP-903)
         self.image
             .broker(id)
-            .is_some_and(|broker| may_lead && (epoch == BrokerEpoch::NONE || epoch == broker.epoch))
+            .is_some_and(|broker| may_lead && (is_any_start || epoch == broker.epoch))
     }
 }

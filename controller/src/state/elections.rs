@@ -7,6 +7,7 @@ use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use protocol::messages::{ElectLeadersRequest, ElectLeadersResponse};
 use protocol::types::{NodeId, TopicId};
+use replication::bugs::{self, Bug};
 
 use super::partition_change::{Election, PartitionChangeBuilder};
 use super::{ApiError, ControllerState, code_and_message};
@@ -81,6 +82,9 @@ impl ControllerState {
     }
 
     fn election_of(&self, topic: TopicId) -> Election {
+        if bugs::is_on(Bug::UncleanLeaderUnasked) {
+            return Election::Unclean; // wrong (KIP-106): nobody gave up what was committed
+        }
         if self.is_unclean_election_enabled(topic) { Election::Unclean } else { Election::Online }
     }
 

@@ -5,6 +5,7 @@
 use protocol::{LeaderEpoch, NodeId, Offset};
 
 use super::{LeaderState, LogFacts, PartitionState, Role};
+use crate::bugs::{self, Bug};
 use crate::epoch_cache::{
     EpochEndOffset, FetchPosition, LeaderEpochCache, validate_fetch_position,
 };
@@ -51,6 +52,9 @@ impl PartitionState {
     /// unknown (75), an absent one (-1) passes. This check comes before that of leadership.
     pub fn check_leader_epoch(&self, requested: LeaderEpoch) -> Result<(), PartitionError> {
         let current = self.leader_epoch;
+        if bugs::is_on(Bug::NoEpochFencing) {
+            return Ok(()); // wrong (KIP-320): the other side may be in another leader's time
+        }
         match requested {
             LeaderEpoch::NONE => Ok(()),
             older if older < current => {
@@ -205,6 +209,9 @@ impl PartitionState {
 
     fn check_offset_available(&self) -> Result<(), PartitionError> {
         let high_watermark = self.high_watermark.offset;
+        if bugs::is_on(Bug::LatestOffsetGoesBack) {
+            return Ok(()); // wrong (KIP-207): the leader before us may have told more
+        }
         match self.leader_epoch_start() {
             Some(epoch_start) if high_watermark < epoch_start => {
                 Err(PartitionError::OffsetNotAvailable { epoch_start, high_watermark })
@@ -243,6 +250,9 @@ impl PartitionState {
             Ok(_) => return AckStatus::Failed(PartitionError::NotLeaderOrFollower),
             Err(error) => return AckStatus::Failed(error),
         };
+        if bugs::is_on(Bug::AckedByAppendAlone) {
+            return AckStatus::Acknowledged; // wrong (H07): nobody else may have it
+        }
         if self.high_watermark.offset < required {
             return AckStatus::Waiting;
         }

@@ -5,6 +5,7 @@ use super::{
     Effects, HighWatermarkMove, LogFacts, PartitionRegistration, PartitionState, Role, RoleChange,
     Wake,
 };
+use crate::bugs::{self, Bug};
 use crate::error::PartitionError;
 use crate::log_offset::LogOffsetMetadata;
 use crate::trace::{Event, Why};
@@ -19,7 +20,11 @@ impl PartitionState {
         registration: &PartitionRegistration,
     ) -> (RoleChange, Effects) {
         let led_before = self.is_leader();
-        let restart_fetcher = led_before || registration.leader_epoch > self.leader_epoch;
+        let mut restart_fetcher = led_before || registration.leader_epoch > self.leader_epoch;
+        if bugs::is_on(Bug::SameLeaderNotFollowedAnew) {
+            // Wrong (KAFKA-7164): another leader may have been between the two epochs.
+            restart_fetcher = led_before || registration.leader != self.leader;
+        }
         self.note(registration);
         self.role = Role::Follower;
         let mut effects = Effects::default();

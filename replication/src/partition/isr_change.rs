@@ -7,6 +7,7 @@ use protocol::{BrokerEpoch, NodeId};
 
 use super::leader::is_isr_eligible;
 use super::{BrokerDirectory, Effects, LeaderState, LogFacts, PartitionState, Role};
+use crate::bugs::{self, Bug};
 use crate::isr::{
     AlterPartitionErrorKind, AlterPartitionResponse, ConfirmedPartition, IsrProposal, IsrState,
     LeaderRecoveryState, ProposedMember,
@@ -38,7 +39,8 @@ impl PartitionState {
         let may_join = !isr.contains(&replica)
             && is_isr_eligible(replica, state, brokers)
             && log_end >= self.high_watermark.offset
-            && log_end >= leader.epoch_start;
+            // Without this wrong (KIP-320): our high watermark may be behind what was committed.
+            && (log_end >= leader.epoch_start || bugs::is_on(Bug::JoinsBelowEpochStart));
         if !may_join {
             return Effects::default();
         }
@@ -213,6 +215,9 @@ impl PartitionState {
             events: vec![event],
             ..Effects::default()
         };
+        if bugs::is_on(Bug::WatermarkWaitsForNextFetch) {
+            return effects; // wrong (KAFKA-13091): there may be no other fetch
+        }
         effects.then(self.maybe_increment_high_watermark(log, brokers, now, Why::IsrConfirmed))
     }
 }

@@ -9,6 +9,7 @@ use super::{
     BrokerDirectory, Effects, HighWatermarkMove, LeaderState, LogFacts, PartitionRegistration,
     PartitionState, Role, RoleChange, Wake,
 };
+use crate::bugs::{self, Bug};
 use crate::epoch_cache::EpochEntry;
 use crate::error::PartitionError;
 use crate::high_watermark::{FollowerProgress, advance, candidate_high_watermark};
@@ -151,7 +152,8 @@ impl PartitionState {
         };
         let is_stale = fetch.broker_epoch != protocol::BrokerEpoch::NONE
             && brokers.broker(replica).is_some_and(|status| status.epoch > fetch.broker_epoch);
-        if is_stale {
+        // With the bug on wrong (KIP-903): the broker may have lost since what it had then.
+        if is_stale && !bugs::is_on(Bug::StaleBrokerEpochJoins) {
             return Err(PartitionError::StaleBrokerEpoch { replica });
         }
         let offset = fetch.fetch_offset.offset;
@@ -259,7 +261,11 @@ pub(super) fn is_isr_eligible(
     let (Some(status), Some(fetched)) = (brokers.broker(replica), state.broker_epoch) else {
         return false;
     };
-    !status.fenced
-        && !status.in_controlled_shutdown
-        && (fetched == protocol::BrokerEpoch::NONE || fetched == status.epoch)
+    let is_of_this_start = fetched == protocol::BrokerEpoch::NONE
+        || fetched == status.epoch
+        || bugs::is_on(Bug::StaleBrokerEpochJoins); // wrong (KIP-903)
+    if bugs::is_on(Bug::FencedReplicaJoins) {
+        return is_of_this_start; // wrong (KIP-841): it may be gone, or about to go
+    }
+    is_of_this_start && !status.fenced && !status.in_controlled_shutdown
 }

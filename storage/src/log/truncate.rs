@@ -5,6 +5,7 @@
 //! back below records that were written and synced after the cut.
 
 use protocol::Offset;
+use replication::bugs::{self, Bug};
 use replication::time::Now;
 
 use super::{Log, snapshot_path};
@@ -43,7 +44,10 @@ impl<D: Disk> Log<D> {
         self.recovery_point = self.recovery_point.min(new_end);
         self.lower_cleaner_offset(new_end);
         self.remove_snapshots(|offset| offset > new_end)?;
-        self.epochs.truncate_from_end(new_end);
+        // With the bug on wrong (KAFKA-10706): the entries left may contradict the new leader's.
+        if !bugs::is_on(Bug::EpochsOutliveTruncation) {
+            self.epochs.truncate_from_end(new_end);
+        }
         self.write_epochs()?;
         self.reload_producers(now)?;
         Ok(true)

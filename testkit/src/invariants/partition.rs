@@ -24,6 +24,8 @@ pub(super) struct ReplicaMemory {
     matched: Offset,
     /// The highest watermark it had as leader of this epoch.
     led: Option<(LeaderEpoch, Offset)>,
+    /// The watermark it had as leader under min.insync.replicas, since it is under it.
+    under_min_isr: Option<(LeaderEpoch, Offset)>,
 }
 
 /// A partition over a run.
@@ -91,6 +93,7 @@ impl PartitionMemory {
             facts: facts.clone(),
             batches: Vec::new(),
             led: None,
+            under_min_isr: None,
         });
         if let Some(cut) = change.cut_to {
             replica.batches.retain(|batch| batch.next <= cut);
@@ -188,6 +191,7 @@ impl PartitionMemory {
             check_epochs(*node, &replica.facts, found);
             check_sources(*node, &replica.facts, found);
             check_leader_watermark(*node, replica, found);
+            check_min_isr(*node, replica, found);
         }
         self.check_one_leader_per_epoch(found);
         if let Some(controller) = controller {
@@ -494,6 +498,29 @@ fn check_leader_watermark(node: NodeId, replica: &mut ReplicaMemory, found: &mut
         ));
     }
     replica.led = Some(now);
+}
+
+/// I16. A watermark may still move in the step in which the ISR falls under min.insync.replicas.
+fn check_min_isr(node: NodeId, replica: &mut ReplicaMemory, found: &mut Vec<Violation>) {
+    let facts = &replica.facts;
+    let is_under = facts.is_leader && facts.effective_isr.len() < facts.min_isr;
+    let now = is_under.then_some((facts.leader_epoch, facts.high_watermark));
+    if let (Some((epoch, before)), Some(now)) = (replica.under_min_isr, now)
+        && epoch == now.0
+        && now.1 > before
+    {
+        found.push(broken(
+            "I16",
+            format!(
+                "leader {node} moved its watermark from {before} to {} in epoch {epoch}, with the ISR {:?} \
+                 and min.insync.replicas {}",
+                now.1,
+                ids(facts.effective_isr.iter()),
+                facts.min_isr
+            ),
+        ));
+    }
+    replica.under_min_isr = now;
 }
 
 /// I14: the next batch of a producer continues its sequence.

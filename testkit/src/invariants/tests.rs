@@ -477,3 +477,20 @@ fn an_unclean_election_may_give_committed_records_up_and_nothing_else() {
     );
     assert_broken(&checker, "I7");
 }
+
+#[test]
+fn i16_a_watermark_that_moves_under_min_isr_is_seen() {
+    let mut checker = Checker::new(FaultModel::default());
+    let alone = |high_watermark| ReplicaFacts {
+        effective_isr: [LEADER].into(),
+        maximal_isr: [LEADER].into(),
+        min_isr: 2,
+        ..leader(high_watermark, 2)
+    };
+    checker.on_cluster(cluster(LEADER, 1, 1, &[LEADER]));
+    let log = [batch(0, 1, "m0"), batch(1, 1, "m1")];
+    checker.on_replica(LEADER, &partition(), alone(1), appended(&log));
+    assert_eq!(checker.violations(), []);
+    checker.on_replica(LEADER, &partition(), alone(2), LogChange::default());
+    assert_eq!(checker.violations().iter().map(|v| v.invariant).collect::<Vec<_>>(), ["I16"]);
+}

@@ -75,6 +75,9 @@ pub struct RunPlan {
     pub subscribers: usize,
     /// Whether the topic, and the groups', are compacted, with small segments and an eager cleaner.
     pub cleaning: bool,
+    /// The historical bugs that are on.
+    #[cfg(feature = "historical-bugs")]
+    pub bugs: Vec<replication::bugs::Bug>,
 }
 
 impl Default for RunPlan {
@@ -90,6 +93,8 @@ impl Default for RunPlan {
             members: 0,
             subscribers: 0,
             cleaning: false,
+            #[cfg(feature = "historical-bugs")]
+            bugs: Vec::new(),
         }
     }
 }
@@ -137,6 +142,10 @@ impl Simulation {
         let mut config = SimConfig::new(seed)
             .set("min.insync.replicas", min_isr)
             .set("unclean.leader.election.enable", plan.unclean);
+        #[cfg(feature = "historical-bugs")]
+        {
+            config.bugs = plan.bugs.clone();
+        }
         if plan.cleaning {
             config = eager_cleaner(config, &mut random);
         }

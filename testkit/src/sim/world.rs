@@ -44,6 +44,9 @@ pub struct SimConfig {
     pub settings: NodeSettings,
     /// What may happen to the cluster.
     pub model: FaultModel,
+    /// The historical bugs that are on, in this simulation and its thread.
+    #[cfg(feature = "historical-bugs")]
+    pub bugs: Vec<replication::bugs::Bug>,
 }
 
 impl SimConfig {
@@ -59,6 +62,8 @@ impl SimConfig {
             },
             settings: NodeSettings::default(),
             model: FaultModel::default(),
+            #[cfg(feature = "historical-bugs")]
+            bugs: Vec::new(),
         }
         .set("log.index.size.max.bytes", 64 * 1024)
     }
@@ -157,6 +162,9 @@ impl Simulation {
     /// # Errors
     /// When a node does not start.
     pub fn new(config: SimConfig) -> Result<Self> {
+        // Also takes back what the simulation before had on.
+        #[cfg(feature = "historical-bugs")]
+        replication::bugs::set(&config.bugs);
         let mut random = SimRandom::new(config.seed);
         let network = Network::new(config.network, random.fork());
         let time = VirtualTime::default();
@@ -299,7 +307,13 @@ impl Simulation {
         let Some(violation) = self.checker.violations().first() else {
             return Ok(());
         };
-        bail!("{}", self.report(violation));
+        Err(self.failure(violation.clone()))
+    }
+
+    /// The violation, to be found in the error by its type, under what led to it.
+    fn failure(&self, violation: Violation) -> anyhow::Error {
+        let report = self.report(&violation);
+        anyhow::Error::new(violation).context(report)
     }
 
     fn report(&self, violation: &Violation) -> String {
@@ -368,11 +382,10 @@ impl Simulation {
             }
             let next = self.queue.first_key_value().map(|((at, _), _)| *at);
             if next.is_none_or(|at| at > end) {
-                let last = self.report(&Violation {
+                return Err(self.failure(Violation {
                     invariant: "L1",
                     what: format!("{what} did not come within {limit:?}; {}", self.describe()),
-                });
-                bail!("{last}");
+                }));
             }
             self.step()?;
         }

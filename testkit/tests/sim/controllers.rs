@@ -4,63 +4,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use broker::core::lifecycle::LifecycleState;
-use protocol::messages::alter_partition_reassignments_request::{
-    ReassignablePartition, ReassignableTopic,
-};
+use protocol::messages::AlterPartitionRequest;
 use protocol::messages::alter_partition_request::{BrokerState, PartitionData, TopicData};
-use protocol::messages::elect_leaders_request::TopicPartitions;
-use protocol::messages::{
-    AlterPartitionReassignmentsRequest, AlterPartitionRequest, ElectLeadersRequest,
-};
 use protocol::{NodeId, ResponseBody};
 use replication::trace::Event;
 use testkit::sim::disk::CrashKind;
 use testkit::sim::{Kind, Plane, Simulation};
 
 use crate::support::*;
-
-/// Asks for an election of a kind (0 preferred, 1 unclean); gives the partition's error code, or -1
-/// when the answer names none.
-pub fn elect(simulation: &mut Simulation, kind: i8) -> Result<i16> {
-    let request = ElectLeadersRequest {
-        election_type: kind,
-        topic_partitions: Some(vec![TopicPartitions {
-            topic: TOPIC.into(),
-            partitions: vec![0],
-            ..TopicPartitions::default()
-        }]),
-        timeout_ms: 5000,
-        ..ElectLeadersRequest::default()
-    };
-    let ResponseBody::ElectLeaders(response) = simulation.call_controller(2, request)? else {
-        anyhow::bail!("not an answer to ElectLeaders");
-    };
-    let results = response.replica_election_results.first();
-    Ok(results.and_then(|topic| topic.partition_result.first()).map_or(-1, |r| r.error_code))
-}
-
-/// Asks for other replicas; gives the error code.
-pub fn reassign(simulation: &mut Simulation, replicas: &[i32]) -> Result<i16> {
-    let request = AlterPartitionReassignmentsRequest {
-        timeout_ms: 5000,
-        topics: vec![ReassignableTopic {
-            name: TOPIC.into(),
-            partitions: vec![ReassignablePartition {
-                partition_index: 0,
-                replicas: Some(replicas.to_vec()),
-                ..ReassignablePartition::default()
-            }],
-            ..ReassignableTopic::default()
-        }],
-        ..AlterPartitionReassignmentsRequest::default()
-    };
-    let ResponseBody::AlterPartitionReassignments(response) =
-        simulation.call_controller(0, request)?
-    else {
-        anyhow::bail!("not an answer to AlterPartitionReassignments");
-    };
-    Ok(response.responses[0].partitions[0].error_code)
-}
 
 fn leader_epoch(simulation: &Simulation) -> i32 {
     simulation.partition_image(TOPIC, 0).map_or(-1, |image| image.leader_epoch.get())

@@ -3,13 +3,20 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use protocol::messages::alter_partition_reassignments_request::{
+    ReassignablePartition, ReassignableTopic,
+};
+use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic, ReplicaState};
 use protocol::messages::fetch_response::PartitionData;
 use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use protocol::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use protocol::messages::{FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use protocol::messages::{
+    AlterPartitionReassignmentsRequest, ElectLeadersRequest, FetchRequest, ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+};
 use protocol::records::BatchBuilder;
 use protocol::{NodeId, Offset, ResponseBody};
 use replication::trace::Event;
@@ -33,6 +40,15 @@ pub fn cluster(
         config.model.unclean_elections |=
             *key == "unclean.leader.election.enable" && *value == "true";
     }
+    cluster_of(config, replicas, configs)
+}
+
+/// The same of what is configured already.
+pub fn cluster_of(
+    config: SimConfig,
+    replicas: &[i32],
+    configs: &[(&str, &str)],
+) -> Result<Simulation> {
     let mut simulation = Simulation::new(config)?;
     simulation.wait_until_all_live()?;
     simulation.create_topic(TOPIC, &[replicas], configs)?;
@@ -264,4 +280,47 @@ pub fn isr(simulation: &Simulation) -> Vec<i32> {
 pub fn healthy(simulation: &mut Simulation) -> Result<()> {
     until(simulation, "a healthy cluster", Simulation::is_healthy)?;
     simulation.check_everything()
+}
+
+/// Asks for an election of a kind (0 preferred, 1 unclean); gives the partition's error code, or -1
+/// when the answer names none.
+pub fn elect(simulation: &mut Simulation, kind: i8) -> Result<i16> {
+    let request = ElectLeadersRequest {
+        election_type: kind,
+        topic_partitions: Some(vec![TopicPartitions {
+            topic: TOPIC.into(),
+            partitions: vec![0],
+            ..TopicPartitions::default()
+        }]),
+        timeout_ms: 5000,
+        ..ElectLeadersRequest::default()
+    };
+    let ResponseBody::ElectLeaders(response) = simulation.call_controller(2, request)? else {
+        anyhow::bail!("not an answer to ElectLeaders");
+    };
+    let results = response.replica_election_results.first();
+    Ok(results.and_then(|topic| topic.partition_result.first()).map_or(-1, |r| r.error_code))
+}
+
+/// Asks for other replicas; gives the error code.
+pub fn reassign(simulation: &mut Simulation, replicas: &[i32]) -> Result<i16> {
+    let request = AlterPartitionReassignmentsRequest {
+        timeout_ms: 5000,
+        topics: vec![ReassignableTopic {
+            name: TOPIC.into(),
+            partitions: vec![ReassignablePartition {
+                partition_index: 0,
+                replicas: Some(replicas.to_vec()),
+                ..ReassignablePartition::default()
+            }],
+            ..ReassignableTopic::default()
+        }],
+        ..AlterPartitionReassignmentsRequest::default()
+    };
+    let ResponseBody::AlterPartitionReassignments(response) =
+        simulation.call_controller(0, request)?
+    else {
+        anyhow::bail!("not an answer to AlterPartitionReassignments");
+    };
+    Ok(response.responses[0].partitions[0].error_code)
 }

@@ -11,7 +11,6 @@ use replication::trace::Event;
 use testkit::sim::disk::CrashKind;
 use testkit::sim::{Kind, Plane, Simulation};
 
-use crate::controllers::{elect, reassign};
 use crate::support::*;
 
 const UNCLEAN: (&str, &str) = ("unclean.leader.election.enable", "true");
