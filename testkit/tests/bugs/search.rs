@@ -12,14 +12,14 @@ use testkit::sim::{Faults, RunPlan, Simulation};
 /// How far the usual search goes.
 const USUAL: Range<u64> = 0..300;
 
-/// Bugs that take too many seeds for the usual search, or that random runs have not found yet: they are
-/// searched when seeds are asked for.
+/// Searched only when seeds are asked for. The first took 231 seeds; 400 to 1000 did not show the next
+/// three. The last two were not searched so far: random runs begin no epoch under the same leader, and in
+/// them a next fetch always comes.
 const HARD: &[Bug] = &[
     Bug::OneStepEpochLookup,
     Bug::WatermarkFromCommittedIsr,
     Bug::StaleBrokerEpochJoins,
     Bug::JoinsBelowEpochStart,
-    Bug::LatestOffsetGoesBack,
     Bug::SameLeaderNotFollowedAnew,
     Bug::WatermarkWaitsForNextFetch,
 ];
