@@ -59,6 +59,12 @@ const PLAIN: Scenario = Scenario {
     script: |_| Ok(()),
 };
 
+/// Five nodes that elect leaders outside the ISR: two brokers take turns, and the controllers go on.
+const UNCLEAN_NODES: ClusterNeeds = ClusterNeeds {
+    settings: &[("unclean.leader.election.enable", "true")],
+    ..ClusterNeeds::nodes(5)
+};
+
 /// The seed with which the kept transcripts were told.
 pub const TRANSCRIPT_SEED: u64 = 1;
 

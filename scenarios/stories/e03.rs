@@ -3,10 +3,10 @@
 //! itself. One that says nothing of its epoch is out of range.
 
 use anyhow::Result;
-use testkit::stage::{Ask, CONSUMER, ClusterNeeds};
+use testkit::stage::{Ask, CONSUMER};
 
 use crate::story::{Story, values};
-use crate::{PLAIN, Scenario};
+use crate::{PLAIN, Scenario, UNCLEAN_NODES};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "E03",
@@ -14,10 +14,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a consumer finds out that what it read is gone",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
-    needs: ClusterNeeds {
-        settings: &[("unclean.leader.election.enable", "true")],
-        ..ClusterNeeds::nodes(5)
-    },
+    needs: UNCLEAN_NODES,
     script,
     ..PLAIN
 };

@@ -5,10 +5,10 @@
 //! The same on both stages: b5 is away while b4 commits m1 alone, so a plain crash is enough.
 
 use anyhow::Result;
-use testkit::stage::{Ability, ClusterNeeds};
+use testkit::stage::Ability;
 
 use crate::story::{Story, records};
-use crate::{PLAIN, Scenario};
+use crate::{PLAIN, Scenario, UNCLEAN_NODES};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "T02",
@@ -16,10 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "two histories at one offset become one, below the high watermark if need be",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
-    needs: ClusterNeeds {
-        settings: &[("unclean.leader.election.enable", "true")],
-        ..ClusterNeeds::nodes(5)
-    },
+    needs: UNCLEAN_NODES,
     script,
     ..PLAIN
 };

@@ -5,10 +5,10 @@
 //! When b4 leads again, b5 is at (15, its epoch), which b4 does not know. The same on both stages.
 
 use anyhow::Result;
-use testkit::stage::{Ability, ClusterNeeds};
+use testkit::stage::Ability;
 
 use crate::story::Story;
-use crate::{PLAIN, Scenario};
+use crate::{PLAIN, Scenario, UNCLEAN_NODES};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "T03",
@@ -16,10 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a follower whose epoch the leader does not know is cut by its own history",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true")],
-    needs: ClusterNeeds {
-        settings: &[("unclean.leader.election.enable", "true")],
-        ..ClusterNeeds::nodes(5)
-    },
+    needs: UNCLEAN_NODES,
     script,
     ..PLAIN
 };

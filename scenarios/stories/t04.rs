@@ -5,10 +5,10 @@
 //! Each handing over is an unclean election, the same on both stages.
 
 use anyhow::Result;
-use testkit::stage::{Ability, ClusterNeeds};
+use testkit::stage::Ability;
 
 use crate::story::{Story, values};
-use crate::{PLAIN, Scenario};
+use crate::{PLAIN, Scenario, UNCLEAN_NODES};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "T04",
@@ -16,10 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     title: "a chain of divergent epochs is walked down one by one",
     replicas: &[4, 5],
     configs: &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
-    needs: ClusterNeeds {
-        settings: &[("unclean.leader.election.enable", "true")],
-        ..ClusterNeeds::nodes(5)
-    },
+    needs: UNCLEAN_NODES,
     script,
     ..PLAIN
 };

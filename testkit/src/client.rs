@@ -11,10 +11,14 @@ use protocol::frame::{decode_response, encode_request, request_header};
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use protocol::messages::fetch_response::PartitionData;
 use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use protocol::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
 use protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use protocol::messages::produce_response::PartitionProduceResponse;
 use protocol::messages::{
-    FetchRequest, ListOffsetsRequest, MetadataRequest, MetadataResponse, ProduceRequest,
+    FetchRequest, ListOffsetsRequest, MetadataRequest, MetadataResponse,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use protocol::records::{BatchBuilder, Batches, ReadBuffer, ReadLimits};
 use protocol::{Offset, Records, Request, RequestBody, Uuid};
@@ -156,20 +160,7 @@ impl Client {
 
     /// Asks for an offset: -1 latest, -2 earliest, else by time. Returns error code and offset.
     pub fn list_offset(&mut self, topic: &str, partition: i32, time: i64) -> Result<(i16, i64)> {
-        let request = ListOffsetsRequest {
-            replica_id: -1,
-            topics: vec![ListOffsetsTopic {
-                name: topic.into(),
-                partitions: vec![ListOffsetsPartition {
-                    partition_index: partition,
-                    current_leader_epoch: -1,
-                    timestamp: time,
-                    ..Default::default()
-                }],
-                ..Default::default()
-            }],
-            ..Default::default()
-        };
+        let request = list_offsets_request(topic, partition, -1, time);
         let response = self.call(7, request)?;
         let topic = response.topics.first().context("no topic in the answer")?;
         let partition = topic.partitions.first().context("no partition in the answer")?;
@@ -258,6 +249,52 @@ pub fn produce_request(
             partition_data: vec![PartitionProduceData {
                 index: partition,
                 records: Some(Records::Bytes(batch)),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// A consumer's question for an offset of one partition: -1 latest, -2 earliest, else by time.
+pub fn list_offsets_request(
+    topic: &str,
+    partition: i32,
+    current_leader_epoch: i32,
+    timestamp: i64,
+) -> ListOffsetsRequest {
+    ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![ListOffsetsTopic {
+            name: topic.into(),
+            partitions: vec![ListOffsetsPartition {
+                partition_index: partition,
+                current_leader_epoch,
+                timestamp,
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// A consumer's question for where a leader epoch ends in one partition.
+pub fn epoch_end_request(
+    topic: &str,
+    partition: i32,
+    current_leader_epoch: i32,
+    leader_epoch: i32,
+) -> OffsetForLeaderEpochRequest {
+    OffsetForLeaderEpochRequest {
+        replica_id: -1,
+        topics: vec![OffsetForLeaderTopic {
+            topic: topic.into(),
+            partitions: vec![OffsetForLeaderPartition {
+                partition,
+                current_leader_epoch,
+                leader_epoch,
                 ..Default::default()
             }],
             ..Default::default()

@@ -7,13 +7,12 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use protocol::messages::describe_configs_request::DescribeConfigsResource;
 use protocol::messages::fetch_response::PartitionData;
-use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use protocol::messages::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
-use protocol::messages::{DescribeConfigsRequest, ListOffsetsRequest, MetadataResponse};
+use protocol::messages::{DescribeConfigsRequest, MetadataResponse};
 use protocol::records::Batches;
 
 use super::memory::{OnlineChecker, Promises, SeenBatch, SeenRead, WatchedPartition};
-use crate::client::{Client, fetch_request};
+use crate::client::{Client, fetch_request, list_offsets_request};
 use crate::invariants::Violation;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -304,20 +303,7 @@ fn promises(client: &mut Client, topic: &str) -> Result<Promises> {
 
 /// The latest offset by the leader of exactly this epoch.
 fn latest(client: &mut Client, partition: &WatchedPartition, epoch: i32) -> Result<Option<i64>> {
-    let request = ListOffsetsRequest {
-        replica_id: -1,
-        topics: vec![ListOffsetsTopic {
-            name: partition.topic.clone(),
-            partitions: vec![ListOffsetsPartition {
-                partition_index: partition.index,
-                current_leader_epoch: epoch,
-                timestamp: LATEST,
-                ..Default::default()
-            }],
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
+    let request = list_offsets_request(&partition.topic, partition.index, epoch, LATEST);
     let response = client.call(LIST_OFFSETS_VERSION, request)?;
     let topic = response.topics.first().context("no topic in the answer")?;
     let told = topic.partitions.first().context("no partition in the answer")?;

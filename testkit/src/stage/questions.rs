@@ -10,21 +10,16 @@ use protocol::messages::alter_partition_reassignments_request::{
 use protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic, ReplicaState};
-use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use protocol::messages::metadata_request::MetadataRequestTopic;
-use protocol::messages::offset_for_leader_epoch_request::{
-    OffsetForLeaderPartition, OffsetForLeaderTopic,
-};
 use protocol::messages::{
     AlterPartitionReassignmentsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
-    ElectLeadersRequest, FetchRequest, ListOffsetsRequest, MetadataRequest,
-    OffsetForLeaderEpochRequest,
+    ElectLeadersRequest, FetchRequest, MetadataRequest,
 };
 use protocol::records::BatchBuilder;
 use protocol::{Offset, RequestBody, ResponseBody, Uuid};
 
 use super::{Node, Sent, Stage};
-use crate::client::{produce_request, read_batches};
+use crate::client::{epoch_end_request, list_offsets_request, produce_request, read_batches};
 
 /// Since this version a fetch names topics by id (KIP-516).
 const FETCH_BY_ID: i16 = 13;
@@ -246,20 +241,7 @@ impl dyn Stage + '_ {
         current_epoch: i32,
         timestamp: i64,
     ) -> Result<(i16, i64)> {
-        let request = ListOffsetsRequest {
-            replica_id: -1,
-            topics: vec![ListOffsetsTopic {
-                name: topic.into(),
-                partitions: vec![ListOffsetsPartition {
-                    partition_index: 0,
-                    current_leader_epoch: current_epoch,
-                    timestamp,
-                    ..ListOffsetsPartition::default()
-                }],
-                ..ListOffsetsTopic::default()
-            }],
-            ..ListOffsetsRequest::default()
-        };
+        let request = list_offsets_request(topic, 0, current_epoch, timestamp);
         let ResponseBody::ListOffsets(response) = self.call(node, version, request)? else {
             bail!("not an answer to ListOffsets");
         };
@@ -279,20 +261,7 @@ impl dyn Stage + '_ {
         current_epoch: i32,
         epoch: i32,
     ) -> Result<(i16, i32, i64)> {
-        let request = OffsetForLeaderEpochRequest {
-            replica_id: -1,
-            topics: vec![OffsetForLeaderTopic {
-                topic: topic.into(),
-                partitions: vec![OffsetForLeaderPartition {
-                    partition: 0,
-                    current_leader_epoch: current_epoch,
-                    leader_epoch: epoch,
-                    ..OffsetForLeaderPartition::default()
-                }],
-                ..OffsetForLeaderTopic::default()
-            }],
-            ..OffsetForLeaderEpochRequest::default()
-        };
+        let request = epoch_end_request(topic, 0, current_epoch, epoch);
         let ResponseBody::OffsetForLeaderEpoch(response) = self.call(node, 4, request)? else {
             bail!("not an answer to OffsetForLeaderEpoch");
         };

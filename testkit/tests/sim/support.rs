@@ -9,18 +9,11 @@ use protocol::messages::alter_partition_reassignments_request::{
 use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic, ReplicaState};
 use protocol::messages::fetch_response::PartitionData;
-use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use protocol::messages::offset_for_leader_epoch_request::{
-    OffsetForLeaderPartition, OffsetForLeaderTopic,
-};
-use protocol::messages::{
-    AlterPartitionReassignmentsRequest, ElectLeadersRequest, FetchRequest, ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
-};
+use protocol::messages::{AlterPartitionReassignmentsRequest, ElectLeadersRequest, FetchRequest};
 use protocol::records::BatchBuilder;
 use protocol::{NodeId, Offset, ResponseBody};
 use replication::trace::Event;
-use testkit::client::produce_request;
+use testkit::client::{epoch_end_request, list_offsets_request, produce_request};
 use testkit::sim::{SimConfig, Simulation};
 
 pub const TOPIC: &str = "t";
@@ -176,20 +169,7 @@ pub fn list_offset(
     current_epoch: i32,
     timestamp: i64,
 ) -> Result<(i16, i64)> {
-    let request = ListOffsetsRequest {
-        replica_id: -1,
-        topics: vec![ListOffsetsTopic {
-            name: TOPIC.into(),
-            partitions: vec![ListOffsetsPartition {
-                partition_index: 0,
-                current_leader_epoch: current_epoch,
-                timestamp,
-                ..ListOffsetsPartition::default()
-            }],
-            ..ListOffsetsTopic::default()
-        }],
-        ..ListOffsetsRequest::default()
-    };
+    let request = list_offsets_request(TOPIC, 0, current_epoch, timestamp);
     let ResponseBody::ListOffsets(response) = simulation.call(NodeId(node), version, request)?
     else {
         bail!("not an answer to ListOffsets");
@@ -206,20 +186,7 @@ pub fn epoch_end(
     current_epoch: i32,
     epoch: i32,
 ) -> Result<(i16, i32, i64)> {
-    let request = OffsetForLeaderEpochRequest {
-        replica_id: -1,
-        topics: vec![OffsetForLeaderTopic {
-            topic: TOPIC.into(),
-            partitions: vec![OffsetForLeaderPartition {
-                partition: 0,
-                current_leader_epoch: current_epoch,
-                leader_epoch: epoch,
-                ..OffsetForLeaderPartition::default()
-            }],
-            ..OffsetForLeaderTopic::default()
-        }],
-        ..OffsetForLeaderEpochRequest::default()
-    };
+    let request = epoch_end_request(TOPIC, 0, current_epoch, epoch);
     let ResponseBody::OffsetForLeaderEpoch(response) = simulation.call(NodeId(node), 4, request)?
     else {
         bail!("not an answer to OffsetForLeaderEpoch");

@@ -7,15 +7,8 @@ use std::time::Duration;
 use protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use protocol::messages::fetch_request::FetchPartition;
 use protocol::messages::fetch_response::PartitionData;
-use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use protocol::messages::offset_for_leader_epoch_request::{
-    OffsetForLeaderPartition, OffsetForLeaderTopic,
-};
-use protocol::messages::{
-    DeleteRecordsRequest, DeleteTopicsRequest, FetchRequest, FetchResponse, ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
-};
-use testkit::client::{Client, batch_of};
+use protocol::messages::{DeleteRecordsRequest, DeleteTopicsRequest, FetchRequest, FetchResponse};
+use testkit::client::{Client, batch_of, epoch_end_request, list_offsets_request};
 use testkit::real::{Cluster, ClusterBuilder, NodeId};
 
 use super::{
@@ -55,19 +48,7 @@ fn fetch_at(
 }
 
 fn list_at(client: &mut Client, topic: &str, epoch: i32) -> (i16, i64, i32) {
-    let request = ListOffsetsRequest {
-        replica_id: -1,
-        topics: vec![ListOffsetsTopic {
-            name: topic.into(),
-            partitions: vec![ListOffsetsPartition {
-                current_leader_epoch: epoch,
-                timestamp: -1,
-                ..ListOffsetsPartition::default()
-            }],
-            ..ListOffsetsTopic::default()
-        }],
-        ..ListOffsetsRequest::default()
-    };
+    let request = list_offsets_request(topic, 0, epoch, -1);
     let response = client.call(7, request).expect("an answer");
     let told = &response.topics[0].partitions[0];
     (told.error_code, told.offset, told.leader_epoch)
@@ -75,19 +56,7 @@ fn list_at(client: &mut Client, topic: &str, epoch: i32) -> (i16, i64, i32) {
 
 /// Error, epoch and end.
 fn end_of(client: &mut Client, topic: &str, current: i32, epoch: i32) -> (i16, i32, i64) {
-    let request = OffsetForLeaderEpochRequest {
-        replica_id: -1,
-        topics: vec![OffsetForLeaderTopic {
-            topic: topic.into(),
-            partitions: vec![OffsetForLeaderPartition {
-                current_leader_epoch: current,
-                leader_epoch: epoch,
-                ..OffsetForLeaderPartition::default()
-            }],
-            ..OffsetForLeaderTopic::default()
-        }],
-        ..OffsetForLeaderEpochRequest::default()
-    };
+    let request = epoch_end_request(topic, 0, current, epoch);
     let response = client.call(4, request).expect("an answer");
     let told = &response.topics[0].partitions[0];
     (told.error_code, told.leader_epoch, told.end_offset)
