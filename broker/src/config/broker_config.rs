@@ -198,6 +198,8 @@ pub struct BrokerConfig {
     pub network: NetworkSettings,
     /// Metrics and the request log.
     pub seeing: SeeingConfig,
+    /// `highwater.kernel.tls.enable`: whether the kernel may do the TLS of listeners, where it can.
+    pub kernel_tls: bool,
     /// `num.network.threads`.
     pub network_threads: usize,
     /// `num.io.threads`.
@@ -243,6 +245,7 @@ impl BrokerConfig {
             groups: super::groups::read(reader),
             network: read_network(reader),
             seeing: seeing::read(reader),
+            kernel_tls: reader.flag("highwater.kernel.tls.enable"),
             network_threads: reader.size("num.network.threads"),
             io_threads: reader.size("num.io.threads"),
             properties,

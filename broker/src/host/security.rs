@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::config::{BrokerConfig, Endpoint, SecurityProtocol, listener_prefix, read_again};
 use crate::core::host::Certificates;
-use crate::network::BoundListeners;
+use crate::network::{BoundListeners, KernelTls};
 use crate::tls::{
     TlsError, TlsSettings, check_names_kept, client_config, date_warnings, server_config,
 };
@@ -38,6 +38,8 @@ pub(super) struct NodeSecurity {
     listeners: BTreeMap<String, ListenerTls>,
     /// The broker's listeners with TLS.
     broker_listeners: Vec<String>,
+    /// What the kernel does of their TLS.
+    kernel: Option<Arc<KernelTls>>,
     /// To other brokers.
     to_brokers: Option<Connector>,
     /// Of the controller's listener, and to the controllers.
@@ -68,15 +70,14 @@ impl NodeSecurity {
             properties: config.properties.clone(),
             listeners: BTreeMap::new(),
             broker_listeners: Vec::new(),
+            kernel: None,
             to_brokers: None,
             control: ControlSecurity::default(),
         };
         for endpoint in listeners.broker.iter().filter(is_ssl) {
-            // Kernel TLS would keep `sendfile`; until it is used, records are encrypted in here.
-            let listener = endpoint.listener.clone();
-            tracing::info!(listener, "TLS is done by this process, not by the kernel");
-            security.broker_listeners.push(listener);
+            security.broker_listeners.push(endpoint.listener.clone());
         }
+        security.kernel = security.kernel_tls(config.kernel_tls);
         let accepting = security.broker_listeners.iter();
         let accepting = accepting.chain(listeners.controller.first().map(|own| &own.listener));
         let accepting: Vec<String> = accepting.cloned().collect();
@@ -95,6 +96,31 @@ impl NodeSecurity {
         let control = listeners.controller.first();
         security.control.server = control.and_then(|own| security.acceptor(&own.listener));
         Ok(security)
+    }
+
+    /// Asks the kernel where there is a listener that it could work for, and tells who does what.
+    fn kernel_tls(&self, is_allowed: bool) -> Option<Arc<KernelTls>> {
+        let listeners = self.broker_listeners.join(",");
+        if listeners.is_empty() {
+            return None;
+        }
+        let off = || "highwater.kernel.tls.enable is false".to_owned();
+        match is_allowed.then(KernelTls::probe).unwrap_or_else(|| Err(off())) {
+            Ok(kernel) => {
+                tracing::info!(
+                    listeners,
+                    "TLS is done by the kernel where a client agrees on {kernel}"
+                );
+                Some(Arc::new(kernel))
+            }
+            Err(reason) => {
+                tracing::info!(
+                    listeners,
+                    "TLS is done by this process, not by the kernel: {reason}"
+                );
+                None
+            }
+        }
     }
 
     fn acceptor(&self, listener: &str) -> Option<Acceptor> {
@@ -116,7 +142,7 @@ impl NodeSecurity {
     pub(super) fn encrypt(&self, bound: &mut BoundListeners) {
         for name in &self.broker_listeners {
             if let Some(acceptor) = self.acceptor(name) {
-                bound.encrypt(name, &acceptor);
+                bound.encrypt(name, &acceptor, self.kernel.as_ref());
             }
         }
     }

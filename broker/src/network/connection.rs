@@ -84,6 +84,8 @@ enum Ending {
     Idle,
     #[error("the server stops")]
     Stopping,
+    #[error("its keys have encrypted as much as they should")]
+    WornOut,
     #[error("request refused: {}{}", .0, guess(.0))]
     Refused(#[from] FrameError),
     #[error("version {version} of {api_key} is not served here")]
@@ -196,6 +198,7 @@ impl Connection {
             }
             match self.inbound.take_frame()? {
                 Some(frame) => return Ok(frame),
+                None if self.stream.is_worn_out() => return Err(Ending::WornOut),
                 None if !self.inbound.has_ended() => self.read_more().await?,
                 None if self.inbound.is_empty() => return Err(Ending::ByClient),
                 None => return Err(Ending::WithinRequest),

@@ -19,10 +19,11 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, ConnectionHandle, ConnectionShared};
 use super::counters::NetworkCounters;
+use super::kernel_tls::KernelTls;
 use super::limits::{ConnectionLimits, ConnectionQuota};
 use super::request_slot::RequestSlot;
 use super::service::{ConnectionInfo, RequestService};
-use super::stream::Stream;
+use super::stream::{ListenerTls, Stream};
 use crate::metrics::{ListenerCounters, Observer};
 
 /// How long accepting rests after the system had no more descriptors or memory.
@@ -105,7 +106,7 @@ struct BoundListener {
     address: SocketAddr,
     socket: TcpListener,
     is_protected: bool,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ListenerTls>,
 }
 
 impl BoundListeners {
@@ -134,10 +135,16 @@ impl BoundListeners {
         Ok(BoundListeners { listeners, settings })
     }
 
-    /// Puts a listener under TLS.
-    pub fn encrypt(&mut self, listener: &str, acceptor: &TlsAcceptor) {
+    /// Puts a listener under TLS, of which the kernel does what it can if it may.
+    pub fn encrypt(
+        &mut self,
+        listener: &str,
+        acceptor: &TlsAcceptor,
+        kernel: Option<&Arc<KernelTls>>,
+    ) {
+        let tls = ListenerTls { acceptor: acceptor.clone(), kernel: kernel.cloned() };
         for bound in self.listeners.iter_mut().filter(|bound| &*bound.name == listener) {
-            bound.tls = Some(acceptor.clone());
+            bound.tls = Some(tls.clone());
         }
     }
 

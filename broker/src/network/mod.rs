@@ -16,6 +16,8 @@
 //! | `service.rs` | the seam to the request handlers |
 //! | `writer.rs` | answers into bytes: vectored writes and `sendfile` |
 //! | `stream.rs` | a connection's bytes: plain, or under TLS |
+//! | `kernel_tls.rs` | TLS that the kernel does, so that `sendfile` works under it |
+//! | `record_reader.rs` | a socket read one TLS record at a time, until the kernel has the keys |
 //! | `encrypted_writer.rs` | answers into bytes under TLS |
 //! | `counters.rs` | what was moved, for metrics |
 
@@ -23,9 +25,11 @@ mod connection;
 mod counters;
 mod encrypted_writer;
 mod inbound;
+mod kernel_tls;
 mod laps;
 mod limits;
 mod listener;
+mod record_reader;
 mod request_slot;
 mod service;
 mod stream;
@@ -34,6 +38,7 @@ pub(crate) mod testing;
 mod writer;
 
 pub use counters::NetworkCounters;
+pub use kernel_tls::KernelTls;
 pub use limits::ConnectionLimits;
 pub use listener::{BoundListeners, ListenError, ListenerAddress, NetworkServer, NetworkSettings};
 pub use request_slot::{Cancellation, Reply};

@@ -1,7 +1,8 @@
-//! The two ways bytes travel on a connection: as they are, or under TLS.
+//! The ways bytes travel on a connection: as they are, or under TLS, which the kernel or this process does.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,26 +13,42 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::encrypted_writer::send_encrypted;
+use super::kernel_tls::{KernelStream, KernelTls};
+use super::record_reader::RecordReader;
 use super::writer::{SendError, Sent, send_parts};
 
 /// How long a client may take to agree on keys.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How a listener has TLS.
+#[derive(Clone, Debug)]
+pub(super) struct ListenerTls {
+    pub(super) acceptor: Acceptor,
+    /// What the kernel may do of it.
+    pub(super) kernel: Option<Arc<KernelTls>>,
+}
+
 /// An accepted connection, ready for requests.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<RecordReader>>),
+    KernelTls(KernelStream),
 }
 
 impl Stream {
-    /// Agrees on keys where the listener has TLS.
-    pub(super) async fn accept(socket: TcpStream, tls: Option<Acceptor>) -> io::Result<Stream> {
-        let Some(acceptor) = tls else { return Ok(Stream::Plain(socket)) };
-        match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(socket)).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream?))),
+    /// Agrees on keys where the listener has TLS, and gives them to the kernel if it takes them.
+    pub(super) async fn accept(socket: TcpStream, tls: Option<ListenerTls>) -> io::Result<Stream> {
+        let Some(tls) = tls else { return Ok(Stream::Plain(socket)) };
+        match tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(socket)).await {
+            Ok(stream) => stream,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
         }
+    }
+
+    /// Whether its keys have encrypted as much as they should.
+    pub(super) fn is_worn_out(&self) -> bool {
+        matches!(self, Stream::KernelTls(stream) if stream.is_worn_out())
     }
 
     /// Sends all parts; see [`send_parts`] and [`send_encrypted`].
@@ -44,6 +61,11 @@ impl Stream {
         match self {
             Stream::Plain(socket) => send_parts(socket, parts, patience, sent).await,
             Stream::Tls(stream) => send_encrypted(&mut **stream, parts, patience, sent).await,
+            Stream::KernelTls(stream) => {
+                let result = send_parts(&stream.socket, parts, patience, sent).await;
+                stream.note_sent(sent.bytes);
+                result
+            }
         }
     }
 
@@ -51,8 +73,23 @@ impl Stream {
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Tls(stream) => stream.get_ref().0.socket(),
+            Stream::KernelTls(stream) => &stream.socket,
         }
+    }
+}
+
+impl ListenerTls {
+    async fn accept(&self, socket: TcpStream) -> io::Result<Stream> {
+        let Some(kernel) = &self.kernel else {
+            let stream = self.acceptor.accept(RecordReader::free(socket)).await?;
+            return Ok(Stream::Tls(Box::new(stream)));
+        };
+        let stream = self.acceptor.accept(RecordReader::by_records(socket)).await?;
+        Ok(match kernel.take_over(stream).await? {
+            Ok(stream) => Stream::KernelTls(stream),
+            Err(stream) => Stream::Tls(Box::new(stream)),
+        })
     }
 }
 
@@ -65,6 +102,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_read(context, buffer),
             Stream::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
+            Stream::KernelTls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }

@@ -222,14 +222,24 @@ fn retry_interrupted(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<u
 }
 
 /// Whose fault a failed step was. `sendfile` has one error for both of its ends: what sockets report of
-/// their peers and networks is the client's, the rest is the disk's.
+/// their peers and networks is the client's. Of the rest it shows when the bytes are read whether the disk is to
+/// blame: where the kernel does TLS, a client that sends something else has it fail with any error.
 fn blame(step: &Step<'_>, error: io::Error) -> SendError {
     match step {
-        Step::File { region, .. } if !is_of_the_socket(&error) => {
+        Step::File { region, position, bytes }
+            if !is_of_the_socket(&error) && !is_readable(region, *position, *bytes) =>
+        {
             SendError::Disk { region: Arc::clone(region), error }
         }
         _ => SendError::Client(error),
     }
+}
+
+fn is_readable(region: &Arc<dyn FileRegion>, position: u64, bytes: usize) -> bool {
+    region.file().is_some_and(|(file, _)| {
+        let mut bytes = vec![0; bytes];
+        std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, position).is_ok()
+    })
 }
 
 fn is_of_the_socket(error: &io::Error) -> bool {

@@ -40,7 +40,10 @@ pub fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsErr
         ClientAuth::Required => builder.with_client_cert_verifier(verifier(false)?),
     };
     let chain = pem::certificates(&store.chain, pem::KEY_STORE)?;
-    Ok(Arc::new(builder.with_single_cert(chain, pem::private_key(store)?)?))
+    let mut config = builder.with_single_cert(chain, pem::private_key(store)?)?;
+    // For the kernel, where it has TLS; nothing else asks for them.
+    config.enable_secret_extraction = true;
+    Ok(Arc::new(config))
 }
 
 /// What connections to other nodes are made with. Shows the node's own certificate where it has one.

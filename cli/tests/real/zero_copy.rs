@@ -136,7 +136,10 @@ fn f08_records_enter_the_process_only_to_be_encrypted() {
         trust_store: files.path("ours.pem"),
         client_auth: "none",
     };
-    let mut cluster = cluster().brokers(1).encrypted(encryption).start().expect("a cluster");
+    // What the kernel does of TLS is shown by the tests of `broker`.
+    let nodes =
+        cluster().brokers(1).encrypted(encryption).set("highwater.kernel.tls.enable", false);
+    let mut cluster = nodes.start().expect("a cluster");
     cluster.create_topic(TOPIC, &[&[1]], &[]).expect("a topic");
     write(&cluster);
     let all = (BATCHES * RECORD_BYTES) as u64;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -30,7 +31,10 @@ impl Acceptor {
     ///
     /// # Errors
     /// What the system or TLS says, in plain words.
-    pub async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        socket: S,
+    ) -> io::Result<TlsStream<S>> {
         let config = Arc::clone(&self.config.borrow());
         let accepted = TlsAcceptor::from(config).accept(socket).await;
         accepted.map_err(|error| io::Error::new(error.kind(), explained_io(&error)))

@@ -1,6 +1,8 @@
 //! TLS over real sockets: who is let in, what goes through, and what a client that cannot or will not
 //! agree on keys costs the others.
 
+mod kernel;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::fs::File;
@@ -8,7 +10,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use broker::network::{
-    BoundListeners, NetworkServer, NetworkSettings, Reply, RequestContext, RequestService,
+    BoundListeners, KernelTls, NetworkServer, NetworkSettings, Reply, RequestContext,
+    RequestService,
 };
 use broker::tls::{
     ClientAuth, KeyStore, TlsError, TlsSettings, cipher_suite_names, client_config, server_config,
@@ -68,11 +71,28 @@ impl Authority {
     }
 }
 
+/// What the kernel does of TLS. Where it must be able to, the variable says so, lest nothing be proved.
+fn kernel() -> Option<Arc<KernelTls>> {
+    let kernel = KernelTls::probe();
+    if std::env::var_os("HIGHWATER_KERNEL_TLS").is_some() {
+        return Some(Arc::new(kernel.expect("this kernel has TLS")));
+    }
+    kernel.ok().map(Arc::new)
+}
+
 async fn serve(service: Arc<dyn RequestService>, settings: &TlsSettings) -> NetworkServer {
+    serve_with(service, settings, kernel()).await
+}
+
+async fn serve_with(
+    service: Arc<dyn RequestService>,
+    settings: &TlsSettings,
+    kernel: Option<Arc<KernelTls>>,
+) -> NetworkServer {
     let bound = BoundListeners::bind(&[loopback("SSL")], NetworkSettings::default()).await;
     let mut bound = bound.expect("a free port");
     let config = server_config(settings).expect("good settings");
-    bound.encrypt("SSL", &Acceptor::new(watch::channel(config).1));
+    bound.encrypt("SSL", &Acceptor::new(watch::channel(config).1), kernel.as_ref());
     bound.serve(service)
 }
 
@@ -216,7 +236,7 @@ async fn what_is_put_in_force_later_is_for_new_connections_and_open_ones_stay() 
     let mut bound = bound.expect("a free port");
     let config = |authority: &Authority| server_config(&authority.node("localhost")).expect("good");
     let (in_force, config_in_force) = watch::channel(config(&ours));
-    bound.encrypt("SSL", &Acceptor::new(config_in_force));
+    bound.encrypt("SSL", &Acceptor::new(config_in_force), kernel().as_ref());
     let server = bound.serve(echoing());
     let mut open = connect(&server, &ours.client()).await.expect("trusted");
     in_force.send_replace(config(&theirs));
@@ -307,24 +327,51 @@ fn fetch() -> Bytes {
     join_parts(parts.expect("writable")).expect("in memory")
 }
 
+/// A file of records and a server that answers fetches with all but the first 77 bytes of it.
+struct Served {
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+    content: Vec<u8>,
+    server: NetworkServer,
+}
+
+impl Served {
+    async fn start(settings: &TlsSettings, kernel: Option<Arc<KernelTls>>) -> Served {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("0.log");
+        let content = content();
+        File::create(&path).and_then(|mut file| file.write_all(&content)).expect("written");
+        let server = serve_with(Arc::new(Fetches { path: path.clone() }), settings, kernel).await;
+        Served { _folder: folder, path, content, server }
+    }
+
+    /// Fetches and sees the records whole and in order.
+    async fn fetch(&self, stream: &mut TlsStream<TcpStream>) {
+        stream.write_all(&fetch()).await.expect("sent");
+        let frame = receive(stream).await.expect("an answer");
+        let begin = &self.content[77..141];
+        let at = frame.windows(64).position(|window| window == begin).expect("the records");
+        assert!(frame[at..at + LENGTH] == self.content[77..], "the records, whole and in order");
+    }
+
+    /// Cuts the file short: the connection ends within the answer, and the disk is to blame.
+    async fn cut_short(&self, stream: &mut TlsStream<TcpStream>) {
+        let file = File::options().write(true).open(&self.path).expect("opened");
+        file.set_len(1_000_000).expect("cut");
+        stream.write_all(&fetch()).await.expect("sent");
+        let error = receive(stream).await.expect_err("the frame cannot be finished");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(self.server.counters().disk_errors.get(), 1, "not the client's fault");
+    }
+}
+
 #[tokio::test]
 async fn f08_records_come_whole_under_tls_and_a_file_that_is_cut_short_closes_the_connection() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("0.log");
-    let content = content();
-    File::create(&path).and_then(|mut file| file.write_all(&content)).expect("written");
     let ours = Authority::new("ours");
-    let server = serve(Arc::new(Fetches { path: path.clone() }), &ours.node("localhost")).await;
-    let mut stream = connect(&server, &ours.client()).await.expect("let in");
-    stream.write_all(&fetch()).await.expect("sent");
-    let frame = receive(&mut stream).await.expect("an answer");
-    let at = frame.windows(64).position(|window| window == &content[77..141]).expect("the records");
-    assert!(frame[at..at + LENGTH] == content[77..], "the records, whole and in order");
-    assert_eq!(server.counters().bytes_sent_by_sendfile.get(), 0, "they had to be encrypted");
-    let file = File::options().write(true).open(&path).expect("opened");
-    file.set_len(1_000_000).expect("cut");
-    stream.write_all(&fetch()).await.expect("sent");
-    let error = receive(&mut stream).await.expect_err("the frame cannot be finished");
-    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-    assert_eq!(server.counters().disk_errors.get(), 1, "the disk is to blame, not the client");
+    let served = Served::start(&ours.node("localhost"), None).await;
+    let mut stream = connect(&served.server, &ours.client()).await.expect("let in");
+    served.fetch(&mut stream).await;
+    let by_sendfile = served.server.counters().bytes_sent_by_sendfile.get();
+    assert_eq!(by_sendfile, 0, "they had to be encrypted");
+    served.cut_short(&mut stream).await;
 }
