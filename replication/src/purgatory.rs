@@ -15,6 +15,9 @@
 //! The order of locks is: the operation's own, then whatever its condition locks (a partition).
 //! Therefore nobody may call in here while holding a partition's lock.
 //!
+//! An operation may be watched standing: when its time is up, its place under its keys stays for the next one that
+//! waits for the same, until the [`StandingWatch`] that stands for it is dropped.
+//!
 //! Completed operations stay listed under their other keys until those are checked, grow, or are swept;
 //! such a leftover is an empty shell. With one thread everything happens in one order that depends on the
 //! calls alone.
@@ -23,7 +26,7 @@ use crate::time::Instant;
 use crate::timer::{Timer, TimerKey};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
@@ -58,6 +61,8 @@ pub trait DelayedOperation: Send {
 struct Watched<O> {
     operation: Mutex<Option<O>>,
     timer_key: Mutex<Option<TimerKey>>,
+    /// Its place is kept though it be empty.
+    stands: AtomicBool,
 }
 
 impl<O> Watched<O> {
@@ -67,7 +72,8 @@ impl<O> Watched<O> {
 
     fn is_gone(&self) -> bool {
         // Somebody evaluating it right now holds the lock: then it is not gone yet.
-        self.operation.try_lock().is_ok_and(|operation| operation.is_none())
+        !self.stands.load(Ordering::Acquire)
+            && self.operation.try_lock().is_ok_and(|operation| operation.is_none())
     }
 }
 
@@ -79,6 +85,25 @@ impl<O> Clone for WatchHandle<O> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
+}
+
+/// The place of an operation whose time was up, for the next one that waits for the same.
+#[derive(Debug)]
+pub struct StandingWatch<O>(Arc<Watched<O>>);
+
+impl<O> Drop for StandingWatch<O> {
+    fn drop(&mut self) {
+        self.0.stands.store(false, Ordering::Release);
+    }
+}
+
+/// An operation whose time was up.
+#[derive(Debug)]
+pub struct Expired<O> {
+    /// The operation.
+    pub operation: O,
+    /// Its place, if it was watched standing.
+    pub standing: Option<StandingWatch<O>>,
 }
 
 /// What became of an operation handed to [`Purgatory::watch`].
@@ -172,7 +197,7 @@ impl<O: DelayedOperation> Purgatory<O> {
         if operation.is_satisfied(Trigger::Registration) {
             return Watch::Satisfied(operation);
         }
-        self.watch_checked(operation, keys, deadline)
+        self.register(operation, keys, deadline, false)
     }
 
     /// Like [`Self::watch`], for an operation whose condition the caller has just found not to hold:
@@ -186,9 +211,55 @@ impl<O: DelayedOperation> Purgatory<O> {
     where
         O::Key: 'k,
     {
+        self.register(operation, keys, deadline, false)
+    }
+
+    /// Like [`Self::watch_checked`], but when its time is up, its place is kept: see [`Self::expire_standing`].
+    pub fn watch_standing<'k>(
+        &self,
+        operation: O,
+        keys: impl IntoIterator<Item = &'k O::Key>,
+        deadline: Instant,
+    ) -> Watch<O>
+    where
+        O::Key: 'k,
+    {
+        self.register(operation, keys, deadline, true)
+    }
+
+    /// Parks an operation at the place of one that waited for the same before it, under the same keys.
+    pub fn watch_again(
+        &self,
+        place: StandingWatch<O>,
+        operation: O,
+        deadline: Instant,
+    ) -> Watch<O> {
+        let watched = place.0.clone();
+        {
+            // Whoever takes the operation finds its deadline: both are there once the lock is released.
+            let mut empty = lock(&watched.operation);
+            let timer_key = lock(&self.timer).schedule(deadline, watched.clone());
+            *lock(&watched.timer_key) = Some(timer_key);
+            *empty = Some(operation);
+        }
+        std::mem::forget(place);
+        self.look_once_more(watched)
+    }
+
+    fn register<'k>(
+        &self,
+        operation: O,
+        keys: impl IntoIterator<Item = &'k O::Key>,
+        deadline: Instant,
+        stands: bool,
+    ) -> Watch<O>
+    where
+        O::Key: 'k,
+    {
         let watched = Arc::new(Watched {
             operation: Mutex::new(Some(operation)),
             timer_key: Mutex::new(None),
+            stands: AtomicBool::new(stands),
         });
         // The deadline comes first: who completes the operation from here on finds it to cancel.
         *lock(&watched.timer_key) = Some(lock(&self.timer).schedule(deadline, watched.clone()));
@@ -202,6 +273,10 @@ impl<O: DelayedOperation> Purgatory<O> {
                 }
             }
         }
+        self.look_once_more(watched)
+    }
+
+    fn look_once_more(&self, watched: Arc<Watched<O>>) -> Watch<O> {
         // A change before the registration was announced to nobody: look once more (F04).
         match self.take_if_satisfied(&watched, Trigger::Registration) {
             Some(operation) => Watch::Satisfied(operation),
@@ -228,6 +303,11 @@ impl<O: DelayedOperation> Purgatory<O> {
 
     /// Takes out every operation whose deadline is not after `now`, earliest first.
     pub fn expire(&self, now: Instant) -> Vec<O> {
+        self.expire_standing(now).into_iter().map(|expired| expired.operation).collect()
+    }
+
+    /// Like [`Self::expire`], with the places of those that were watched standing.
+    pub fn expire_standing(&self, now: Instant) -> Vec<Expired<O>> {
         let mut expired = Vec::new();
         loop {
             // Not `while let`: the timer's lock must not be held while the operation's is taken.
@@ -236,7 +316,9 @@ impl<O: DelayedOperation> Purgatory<O> {
             if let Some(operation) = watched.take() {
                 self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
                 self.counts.by_deadline.fetch_add(1, Ordering::Relaxed);
-                expired.push(operation);
+                let stands = watched.stands.load(Ordering::Acquire);
+                let standing = stands.then(|| StandingWatch(watched));
+                expired.push(Expired { operation, standing });
             }
         }
         self.maybe_sweep();
@@ -307,6 +389,7 @@ impl<O: DelayedOperation> Purgatory<O> {
     }
 
     fn on_taken(&self, watched: &Watched<O>) {
+        watched.stands.store(false, Ordering::Release);
         self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
         let key = lock(&watched.timer_key).take();
         if let Some(key) = key {

@@ -239,6 +239,9 @@ fn endpoints(directory: &Directory, listener: &str, leaders: &[NodeId]) -> Vec<N
 }
 
 #[cfg(test)]
+mod quiet_tests;
+
+#[cfg(test)]
 mod tests {
     use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 

@@ -113,6 +113,11 @@ impl ClientGone for Stays {
 pub(super) struct Inbox(Arc<Mutex<Option<Outcome>>>);
 
 impl Inbox {
+    /// Whether no outcome is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
     /// The outcome, if it is there.
     pub(super) fn take(&self) -> Option<Outcome> {
         self.0.lock().take()

@@ -12,7 +12,7 @@
 
 use super::context::{
     FETCH_SESSION_ID_NOT_FOUND, FETCH_SESSION_TOPIC_ID_ERROR, FetchContext,
-    INVALID_FETCH_SESSION_EPOCH, SessionRequest, lock,
+    INVALID_FETCH_SESSION_EPOCH, Keepsake, SessionRequest, lock,
 };
 use super::partitions::PartitionSet;
 use crate::time::Instant;
@@ -75,6 +75,8 @@ pub(super) struct Session {
     pub(super) partitions: PartitionSet,
     pub(super) epoch: SessionEpoch,
     uses_topic_ids: bool,
+    /// What the host left here, as long as the partitions and what is wanted of them stay.
+    pub(super) keepsake: Option<Keepsake>,
 }
 
 /// Order of eviction: unprivileged first, then smaller, then by id.
@@ -185,7 +187,12 @@ impl FetchSessionCache {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         let id = self.unused_id(number as i32, &shard);
-        let session = Session { partitions, epoch: SessionEpoch::INITIAL.next(), uses_topic_ids };
+        let session = Session {
+            partitions,
+            epoch: SessionEpoch::INITIAL.next(),
+            uses_topic_ids,
+            keepsake: None,
+        };
         shard.insert(id, session, privileged, now, self.eviction_age);
         SessionId(id)
     }
@@ -242,6 +249,9 @@ impl Shard {
         }
         if session.uses_topic_ids != request.uses_topic_ids() {
             return FetchContext::error(FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        if !request.partitions.is_empty() || !request.forgotten.is_empty() {
+            session.keepsake = None;
         }
         for (key, fetch) in &request.partitions {
             session.partitions.upsert(key.clone(), *fetch);

@@ -13,6 +13,7 @@ use super::{FIRST_TOPIC_ID_VERSION, PartitionFetch, PartitionKey, TopicKey};
 use crate::time::Instant;
 use protocol::messages::FetchRequest;
 use protocol::types::{Offset, SessionEpoch, SessionId, Uuid};
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const ERROR_NONE: i16 = 0;
@@ -182,6 +183,35 @@ impl FetchContext {
         matches!(self.kind, Kind::Incremental { .. })
     }
 
+    /// What the host left with the session after the last fetch, if the session is still what it was.
+    pub fn take_keepsake(&self) -> Option<Keepsake> {
+        match &self.kind {
+            Kind::Incremental { session, .. } => lock(session).keepsake.take(),
+            _ => None,
+        }
+    }
+
+    /// Leaves something with the session for its next fetch. It is dropped when the session ends or is
+    /// changed by a request, and at once when there is no session or it moved on.
+    pub fn keep(&self, keepsake: Keepsake) {
+        if let Kind::Incremental { session, expected_epoch, .. } = &self.kind {
+            let mut session = lock(session);
+            if session.epoch == *expected_epoch {
+                session.keepsake = Some(keepsake);
+            }
+        }
+    }
+
+    /// Whether an answer with these results would carry any partition.
+    pub fn would_tell<R: PartitionResult>(&self, results: &[R]) -> bool {
+        let Kind::Incremental { session, .. } = &self.kind else { return !results.is_empty() };
+        let session = lock(session);
+        results.iter().any(|result| {
+            let known = session.partitions.get(result.slot());
+            known.is_none_or(|partition| is_news(partition, &result.facts()))
+        })
+    }
+
     /// How many partitions there are to read.
     pub fn len(&self) -> usize {
         match &self.kind {
@@ -314,24 +344,31 @@ impl ResultFacts {
     }
 }
 
+/// What a host leaves with a session.
+pub type Keepsake = Box<dyn Any + Send>;
+
+/// Whether an incremental answer must carry a partition (S04).
+fn is_news(partition: &SessionPartition, facts: &ResultFacts) -> bool {
+    facts.records_bytes > 0
+        || facts.has_preferred_read_replica
+        || facts.has_diverging_epoch
+        || facts.error_code != ERROR_NONE
+        || partition.sent_high_watermark != facts.high_watermark
+        || partition.sent_log_start_offset != facts.log_start_offset
+}
+
 /// Rule S04, and the rotation of S05. Returns whether the answer must carry the partition.
 fn select(partitions: &mut PartitionSet, slot: PartitionSlot, facts: &ResultFacts) -> bool {
     let Some(partition) = partitions.get_mut(slot) else {
         return true;
     };
-    let has_records = facts.records_bytes > 0;
-    let changed = has_records
-        || facts.has_preferred_read_replica
-        || facts.has_diverging_epoch
-        || facts.error_code != ERROR_NONE
-        || partition.sent_high_watermark != facts.high_watermark
-        || partition.sent_log_start_offset != facts.log_start_offset;
+    let changed = is_news(partition, facts);
     partition.sent_high_watermark = facts.high_watermark;
     partition.sent_log_start_offset = facts.log_start_offset;
     if !facts.marks_are_taken() {
         partition.sent_high_watermark = Offset::NONE;
     }
-    if has_records {
+    if facts.records_bytes > 0 {
         partitions.move_to_end(slot);
     }
     changed

@@ -174,3 +174,54 @@ fn with_many_threads_every_operation_completes_exactly_once() {
     completed.sort_unstable();
     assert_eq!(completed, (0..OPERATIONS as u32).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_place_that_stands_serves_the_next_operation_until_it_is_given_up() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    parked(purgatory.watch_standing(wait(1, &counter, 1), &[1, 2], at(10)));
+    let mut expired = purgatory.expire_standing(at(10));
+    let place = expired.pop().and_then(|expired| expired.standing).expect("a place");
+    for key in [1, 2] {
+        assert!(purgatory.check(&key).is_empty(), "nobody waits");
+    }
+    assert_eq!((purgatory.delayed(), purgatory.watched()), (0, 2), "the place stays");
+    parked(purgatory.watch_again(place, wait(2, &counter, 1), at(20)));
+    assert_eq!((purgatory.delayed(), purgatory.watched()), (1, 2));
+    assert_eq!(purgatory.next_deadline(), Some(at(20)));
+    counter.store(1, Ordering::SeqCst);
+    assert_eq!(names(purgatory.check(&2)), [2], "woken under its second key");
+    assert!(purgatory.check(&1).is_empty());
+    assert_eq!((purgatory.delayed(), purgatory.watched()), (0, 0), "once woken the place is gone");
+    assert!(purgatory.expire(at(30)).is_empty(), "its deadline went with it");
+}
+
+#[test]
+fn a_place_that_is_dropped_or_whose_operation_is_cancelled_is_given_up() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    parked(purgatory.watch_standing(wait(1, &counter, 1), &[1], at(10)));
+    drop(purgatory.expire_standing(at(10)));
+    assert!(purgatory.check(&1).is_empty());
+    assert_eq!(purgatory.watched(), 0, "dropped");
+    let handle = parked(purgatory.watch_standing(wait(2, &counter, 1), &[1], at(10)));
+    assert!(purgatory.cancel(&handle).is_some());
+    assert!(purgatory.check(&1).is_empty());
+    assert_eq!(purgatory.watched(), 0, "cancelled");
+    parked(purgatory.watch_checked(wait(3, &counter, 1), &[1], at(10)));
+    let expired = purgatory.expire_standing(at(10));
+    assert!(expired[0].standing.is_none(), "not asked for");
+}
+
+#[test]
+fn a_change_between_two_operations_at_a_place_is_seen_when_the_second_comes() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    parked(purgatory.watch_standing(wait(1, &counter, 1), &[1], at(10)));
+    let place = purgatory.expire_standing(at(10)).remove(0).standing.expect("a place");
+    counter.store(1, Ordering::SeqCst);
+    assert!(purgatory.check(&1).is_empty(), "nobody waits");
+    let watch = purgatory.watch_again(place, wait(2, &counter, 1), at(20));
+    assert!(matches!(watch, Watch::Satisfied(_)));
+    assert_eq!(purgatory.delayed(), 0);
+}

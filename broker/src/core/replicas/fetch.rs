@@ -20,7 +20,8 @@ use replication::fetch_session::{
     TopicKey,
 };
 use replication::partition::{FetchIsolation, FetchReader};
-use replication::time::Now;
+use replication::purgatory::Watch;
+use replication::time::{Instant, Now};
 use replication::trace::{Event, Why};
 use replication::{EpochEndOffset, FollowerFetch, LogOffsetMetadata, PartitionError};
 use storage::{AbortedTransaction, Disk, LogError};
@@ -113,13 +114,15 @@ impl PartitionResult for FetchResult {
 pub type FetchReply = Box<dyn FnOnce(FetchContext, Vec<FetchResult>) + Send>;
 
 /// All partitions read once.
-struct ReadPass<D: Disk> {
+pub(super) struct ReadPass<D: Disk> {
     results: Vec<FetchResult>,
     /// What the metadata does not have; told after the others.
     unknown: Vec<FetchResult>,
     parked: Vec<ParkedFetchPartition<D>>,
     bytes: u64,
     answer_now: bool,
+    /// Every partition is here and read to its end.
+    is_calm: bool,
     after: Vec<(Arc<Partition<D>>, AfterLock)>,
     failures: Vec<(Arc<Partition<D>>, LogError)>,
 }
@@ -132,12 +135,14 @@ impl<D: Disk> ReadPass<D> {
             parked: Vec::with_capacity(partitions),
             bytes: 0,
             answer_now: false,
+            is_calm: true,
             after: Vec::new(),
             failures: Vec::new(),
         }
     }
 
     fn add_missing(&mut self, result: FetchResult, missing: Missing, reader: FetchReader) {
+        self.is_calm = false;
         if missing.is_unknown() {
             self.answer_now |= matches!(reader, FetchReader::Replica(_));
             self.unknown.push(result);
@@ -148,7 +153,7 @@ impl<D: Disk> ReadPass<D> {
     }
 
     /// All results, in the order of the answer.
-    fn results(&mut self) -> Vec<FetchResult> {
+    pub(super) fn results(&mut self) -> Vec<FetchResult> {
         self.results.append(&mut self.unknown);
         std::mem::take(&mut self.results)
     }
@@ -158,13 +163,24 @@ impl<D: Disk> ReadPass<D> {
 struct PartitionRead {
     result: FetchResult,
     start: Option<LogOffsetMetadata>,
+    /// Whether it read to the end of what it may see.
+    at_end: bool,
+    /// The partition's count of changes then.
+    changes: u64,
     after: AfterLock,
     failure: Option<LogError>,
 }
 
 impl PartitionRead {
     fn of(result: FetchResult) -> Self {
-        Self { result, start: None, after: AfterLock::default(), failure: None }
+        Self {
+            result,
+            start: None,
+            at_end: false,
+            changes: 0,
+            after: AfterLock::default(),
+            failure: None,
+        }
     }
 }
 
@@ -173,14 +189,17 @@ impl<D: Disk> ReplicaManager<D> {
     /// returned.
     pub fn fetch(
         self: &Arc<Self>,
-        params: FetchParams,
-        mut context: FetchContext,
+        mut params: FetchParams,
+        context: FetchContext,
         reply: FetchReply,
     ) -> Option<Parked> {
-        let mut params = params;
         params.max_bytes = params.max_bytes.min(self.config.fetch_max_bytes);
         params.min_bytes = params.min_bytes.min(params.max_bytes);
         let now = self.now();
+        let (mut context, reply) = match self.fetch_quietly(&params, context, reply, now) {
+            Ok(parked) => return parked,
+            Err(back) => back,
+        };
         let mut pass = self.read_all(&params, &mut context, true, now);
         let enough = pass.bytes >= u64::try_from(params.min_bytes).unwrap_or(0);
         let nothing_asked = pass.results.is_empty();
@@ -192,9 +211,25 @@ impl<D: Disk> ReplicaManager<D> {
             return None;
         }
         let deadline = now.monotonic + params.max_wait;
-        let fetch = DelayedFetch { params, partitions: parked, context, reply };
+        let is_calm =
+            pass.is_calm && self.may_be_calm(&params, &context) && !context.would_tell(&results);
+        let fetch = DelayedFetch { params, partitions: Arc::new(parked), is_calm, context, reply };
         let keys = fetch.keys();
-        match self.park(&self.fetches, fetch, &keys, deadline) {
+        let watched = if is_calm {
+            self.fetches.watch_standing(fetch, &keys, deadline)
+        } else {
+            self.fetches.watch_checked(fetch, &keys, deadline)
+        };
+        self.park_fetch(watched, deadline)
+    }
+
+    /// What becomes of a fetch that was handed to the purgatory.
+    pub(super) fn park_fetch(
+        self: &Arc<Self>,
+        watched: Watch<DelayedFetch<D>>,
+        deadline: Instant,
+    ) -> Option<Parked> {
+        match self.parked(watched, deadline) {
             Ok(handle) => {
                 let manager = Arc::downgrade(self);
                 Some(Parked::new(move || {
@@ -248,7 +283,7 @@ impl<D: Disk> ReplicaManager<D> {
     /// Reads the partitions in the session's order, dividing the bytes as F01 says: the first that has
     /// any gives at least one batch, later ones share what is left. Only the first pass of a request counts
     /// it, and the progress of its follower.
-    fn read_all(
+    pub(super) fn read_all(
         &self,
         params: &FetchParams,
         context: &mut FetchContext,
@@ -296,6 +331,7 @@ impl<D: Disk> ReplicaManager<D> {
             pass.answer_now |= read.result.error != ErrorCode::None
                 || read.result.diverging_epoch.is_some()
                 || read.result.preferred_read_replica.is_some();
+            pass.is_calm &= read.at_end && read.result.error == ErrorCode::None;
             pass.parked.push(ParkedFetchPartition {
                 partition: partition.clone(),
                 current_leader_epoch: wanted.fetch.current_leader_epoch,
@@ -305,6 +341,7 @@ impl<D: Disk> ReplicaManager<D> {
                     last_fetched_epoch: wanted.fetch.last_fetched_epoch,
                 },
                 bytes,
+                changes: read.changes,
             });
             pass.results.push(read.result);
             if let Some(error) = read.failure {
@@ -366,8 +403,14 @@ impl<D: Disk> ReplicaManager<D> {
             PartitionRead::of(self.with_hint(result, reading.wanted))
         };
         let mut replica = partition.lock();
-        match self.read_locked(&mut replica, partition, reading) {
-            Ok(read) => read,
+        match self.read_locked(replica.quietly(), partition, reading) {
+            Ok(read) => {
+                // A follower's progress is news to others once the high watermark moves.
+                if read.after.wake.fetch || read.after.wake.produce {
+                    replica.note_change();
+                }
+                PartitionRead { changes: replica.changes(), ..read }
+            }
             Err(ReadError::Refused(error)) => refused(error.code()),
             Err(ReadError::Log(error)) => {
                 let read = refused(log_error_code(&error));
@@ -427,7 +470,8 @@ impl<D: Disk> ReplicaManager<D> {
             result.aborted_transactions = Some(aborted);
         }
         result.records = data.records;
-        Ok(PartitionRead { start: Some(data.start), after, ..PartitionRead::of(result) })
+        let at_end = data.start.offset == bound.offset;
+        Ok(PartitionRead { start: Some(data.start), at_end, after, ..PartitionRead::of(result) })
     }
 
     /// A follower's fetch tells how far it is: its state, the ISR and the high watermark follow.

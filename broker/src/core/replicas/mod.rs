@@ -10,6 +10,7 @@
 //! | `append.rs` | produce (H06, H07, P04, X01) and its waiting |
 //! | `fetch.rs` | fetch for consumers and followers (F01 to F06, T05, T08) |
 //! | `parked.rs` | fetches and produces that wait, and how they end (F04) |
+//! | `quiet.rs` | consumers that poll in vain again and again |
 //! | `follower.rs` | what the fetchers do to a replica (T03 to T11) |
 //! | `metadata.rs` | committed metadata: roles, new and deleted partitions (I01), configs |
 //! | `isr.rs` | the ISR's timer, AlterPartition and its answers (H03, H04, H13) |
@@ -39,6 +40,7 @@ mod outbox;
 mod parked;
 mod partition;
 mod placing;
+mod quiet;
 mod startup;
 mod upkeep;
 
@@ -333,8 +335,8 @@ impl<D: Disk> ReplicaManager<D> {
         for produce in self.produces.expire(now.monotonic) {
             self.complete_produce(produce);
         }
-        for fetch in self.fetches.expire(now.monotonic) {
-            self.complete_fetch(fetch);
+        for expired in self.fetches.expire_standing(now.monotonic) {
+            self.complete_in_vain(expired);
         }
         for deletion in self.deletions.expire(now.monotonic) {
             self.complete_delete_records(deletion);
@@ -358,7 +360,11 @@ impl<D: Disk> ReplicaManager<D> {
     where
         O: DelayedOperation<Key = TopicPartition>,
     {
-        match purgatory.watch_checked(operation, keys, deadline) {
+        self.parked(purgatory.watch_checked(operation, keys, deadline), deadline)
+    }
+
+    fn parked<O>(&self, watched: Watch<O>, deadline: Instant) -> Result<WatchHandle<O>, O> {
+        match watched {
             Watch::Satisfied(operation) => Err(operation),
             Watch::Parked(handle) => {
                 (self.host.wake_by)(deadline);

@@ -153,12 +153,23 @@ pub(super) struct ParkedFetchPartition<D: Disk> {
     pub(super) parked: ParkedPartition,
     /// How much there was to read.
     pub(super) bytes: usize,
+    /// The partition's count of changes when it was looked at.
+    pub(super) changes: u64,
+}
+
+impl<D: Disk> ParkedFetchPartition<D> {
+    /// Whether the partition is as it was when it was looked at.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.partition.changes() == self.changes
+    }
 }
 
 /// A fetch that had too little to answer with.
 pub(super) struct DelayedFetch<D: Disk> {
     pub(super) params: FetchParams,
-    pub(super) partitions: Vec<ParkedFetchPartition<D>>,
+    pub(super) partitions: Arc<Vec<ParkedFetchPartition<D>>>,
+    /// It found nothing in any of them, and would find nothing while they do not change.
+    pub(super) is_calm: bool,
     pub(super) context: FetchContext,
     pub(super) reply: FetchReply,
 }
@@ -179,7 +190,8 @@ impl<D: Disk> DelayedFetch<D> {
         if parked.partition.is_removed() {
             return Err(FetchPartitionFault::NotReplica);
         }
-        let mut replica = parked.partition.lock();
+        let mut locked = parked.partition.lock();
+        let replica = locked.quietly();
         replica.state.check_fetch(self.params.reader, parked.current_leader_epoch).map_err(
             |error| match error {
                 PartitionError::StorageOffline => FetchPartitionFault::StorageOffline,
@@ -205,8 +217,13 @@ impl<D: Disk> DelayedOperation for DelayedFetch<D> {
     type Key = TopicPartition;
 
     fn is_satisfied(&self, _trigger: Trigger<'_, TopicPartition>) -> bool {
-        let partitions =
-            self.partitions.iter().map(|parked| (&parked.parked, self.look_at(parked)));
+        // Where a calm fetch sees no change, there is nothing to read and no reason to answer.
+        let changed = |parked: &&ParkedFetchPartition<D>| !self.is_calm || !parked.is_unchanged();
+        let mut partitions = self.partitions.iter().filter(changed).peekable();
+        if self.is_calm && partitions.peek().is_none() {
+            return false;
+        }
+        let partitions = partitions.map(|parked| (&parked.parked, self.look_at(parked)));
         wake_reason(self.params.min_bytes, partitions).is_some()
     }
 }

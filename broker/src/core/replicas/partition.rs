@@ -5,8 +5,9 @@
 //! [`Replica::carry_out`]; what must not (proposals, waking, the trace) is handed back as an
 //! [`AfterLock`], which the replica manager works off once the lock is released.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::TopicIdPartition;
@@ -37,6 +38,8 @@ pub struct Partition<D: Disk> {
     settings: RwLock<Arc<TopicSettings>>,
     /// Set once the log is deleted or given up; whoever still holds the partition must let go.
     removed: AtomicBool,
+    /// How often something was changed that a fetch might answer otherwise by.
+    changes: AtomicU64,
     counts: Arc<TopicCounts>,
 }
 
@@ -155,6 +158,7 @@ impl<D: Disk> Partition<D> {
             replica: Mutex::new(replica),
             settings: RwLock::new(settings),
             removed: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
             counts,
         }
     }
@@ -176,8 +180,13 @@ impl<D: Disk> Partition<D> {
 
     /// Takes the lock of state and log. Never to be held while a request is answered, a purgatory is
     /// checked or the controller is called.
-    pub fn lock(&self) -> MutexGuard<'_, Replica<D>> {
-        self.replica.lock()
+    pub fn lock(&self) -> Held<'_, D> {
+        Held { replica: self.replica.lock(), changes: &self.changes, is_changed: false }
+    }
+
+    /// How often it was changed so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// The topic's configs in force.
@@ -187,7 +196,7 @@ impl<D: Disk> Partition<D> {
 
     /// Replaces the topic's configs.
     pub fn set_settings(&self, settings: Arc<TopicSettings>) {
-        let mut replica = self.replica.lock();
+        let mut replica = self.lock();
         replica.log.set_config(settings.log.clone());
         replica.state.set_settings(settings.partition);
         *self.settings.write() = settings;
@@ -201,5 +210,55 @@ impl<D: Disk> Partition<D> {
     /// Marks the log as gone.
     pub fn mark_removed(&self) {
         self.removed.store(true, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// State and log of a partition, locked. Whoever takes them mutably counts as having changed them, unless
+/// it is said otherwise.
+pub struct Held<'a, D: Disk> {
+    replica: MutexGuard<'a, Replica<D>>,
+    changes: &'a AtomicU64,
+    is_changed: bool,
+}
+
+impl<D: Disk> Held<'_, D> {
+    /// For what changes nothing that a fetch might answer otherwise by: places looked up and remembered,
+    /// files flushed, a follower's progress.
+    pub fn quietly(&mut self) -> &mut Replica<D> {
+        &mut self.replica
+    }
+
+    /// Says that what was done quietly changed something after all.
+    pub fn note_change(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// The count of changes that will be there when the lock is released.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed) + u64::from(self.is_changed)
+    }
+}
+
+impl<D: Disk> Deref for Held<'_, D> {
+    type Target = Replica<D>;
+
+    fn deref(&self) -> &Replica<D> {
+        &self.replica
+    }
+}
+
+impl<D: Disk> DerefMut for Held<'_, D> {
+    fn deref_mut(&mut self) -> &mut Replica<D> {
+        self.is_changed = true;
+        &mut self.replica
+    }
+}
+
+impl<D: Disk> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        if self.is_changed {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
     }
 }

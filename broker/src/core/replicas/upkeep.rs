@@ -169,13 +169,14 @@ impl<D: Disk> ReplicaManager<D> {
     fn tend_files(&self, now: Now) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for partition in self.online_partitions() {
-            let mut replica = partition.lock();
+            let mut locked = partition.lock();
+            let replica = locked.quietly();
             let tended = replica
                 .log
                 .maybe_flush(now)
                 .and_then(|_| replica.log.remove_deleted_files(now.monotonic));
             let wanted = [replica.log.next_flush(), replica.log.next_file_removal()];
-            drop(replica);
+            drop(locked);
             if let Err(error) = tended {
                 self.on_storage_failure(&partition, &error);
                 continue;
@@ -187,12 +188,17 @@ impl<D: Disk> ReplicaManager<D> {
 
     fn delete_old_segments(&self, now: Now) {
         for partition in self.online_partitions() {
-            let mut replica = partition.lock();
+            let mut locked = partition.lock();
+            let replica = locked.quietly();
             let high_watermark = replica.state.high_watermark().offset;
             replica.log.remove_expired_producers(now);
+            let before = replica.log.log_start_offset();
             let deleted = replica.log.delete_old_segments(high_watermark, now);
             let start = replica.log.log_start_offset();
-            drop(replica);
+            if start != before || deleted.is_err() {
+                locked.note_change();
+            }
+            drop(locked);
             match deleted {
                 Ok(0) => {}
                 Ok(count) => {

@@ -1,4 +1,4 @@
-//! A consumer of one partition from its leader: it reads on from where it is, looks for the leader
+//! A consumer of one partition from its leader: it reads on from where it is, in a fetch session, looks for the leader
 //! when it has lost it, and asks for the latest offset now and then (KIP-207).
 
 use std::time::Duration;
@@ -9,7 +9,10 @@ use protocol::messages::fetch_response::PartitionData;
 use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse};
 use protocol::records::{Batches, ReadBuffer};
-use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, ResponseBody, TopicIdPartition};
+use protocol::{ErrorCode, LeaderEpoch, NodeId, Offset, ResponseBody, SessionId, TopicIdPartition};
+use replication::fetch_session::{
+    FetchSessionHandler, PartitionFetch, PartitionKey, ResponseVerdict, TopicKey,
+};
 
 use super::{Effect, LeaderView, PATIENCE};
 
@@ -62,6 +65,8 @@ pub struct SimConsumer {
     fetches: u32,
     waiting: Waiting,
     records: Vec<(Offset, Bytes)>,
+    /// With the broker it asked last.
+    session: (NodeId, FetchSessionHandler),
 }
 
 impl SimConsumer {
@@ -76,6 +81,7 @@ impl SimConsumer {
             fetches: 0,
             waiting: Waiting::Nothing,
             records: Vec::new(),
+            session: (NodeId::NONE, FetchSessionHandler::new()),
         }
     }
 
@@ -111,23 +117,41 @@ impl SimConsumer {
 
     fn fetch(&mut self, leader: NodeId) -> Vec<Effect> {
         self.waiting = Waiting::Fetch;
+        if self.session.0 != leader {
+            self.session = (leader, FetchSessionHandler::new());
+        }
+        let topic = TopicKey::Id(self.view.partition.topic_id);
+        let partition = self.view.partition.topic_partition.partition;
+        let wanted = PartitionFetch {
+            fetch_offset: self.offset,
+            log_start_offset: Offset::NONE,
+            max_bytes: 1 << 20,
+            current_leader_epoch: self.view.epoch,
+            last_fetched_epoch: self.last_epoch,
+        };
+        let session = &mut self.session.1;
+        session.set(PartitionKey { topic, partition }, wanted);
+        let fetch = session.build();
+        let named = fetch.to_send.iter().map(|(key, wanted)| FetchTopic {
+            topic_id: self.view.partition.topic_id,
+            partitions: vec![FetchPartition {
+                partition: key.partition,
+                current_leader_epoch: wanted.current_leader_epoch.get(),
+                fetch_offset: wanted.fetch_offset.get(),
+                last_fetched_epoch: wanted.last_fetched_epoch.get(),
+                log_start_offset: wanted.log_start_offset.get(),
+                partition_max_bytes: wanted.max_bytes,
+                ..FetchPartition::default()
+            }],
+            ..FetchTopic::default()
+        });
         let request = FetchRequest {
             max_wait_ms: self.settings.max_wait.as_millis() as i32,
             min_bytes: 1,
             max_bytes: 1 << 20,
-            session_epoch: -1,
-            topics: vec![FetchTopic {
-                topic_id: self.view.partition.topic_id,
-                partitions: vec![FetchPartition {
-                    partition: self.view.partition.topic_partition.partition,
-                    current_leader_epoch: self.view.epoch.get(),
-                    fetch_offset: self.offset.get(),
-                    last_fetched_epoch: self.last_epoch.get(),
-                    partition_max_bytes: 1 << 20,
-                    ..FetchPartition::default()
-                }],
-                ..FetchTopic::default()
-            }],
+            session_id: fetch.metadata.id.get(),
+            session_epoch: fetch.metadata.epoch.get(),
+            topics: named.collect(),
             ..FetchRequest::default()
         };
         vec![Effect::Send {
@@ -169,7 +193,10 @@ impl SimConsumer {
             },
             Waiting::Fetch => match answer {
                 Some(ResponseBody::Fetch(response)) => self.on_fetched(response),
-                _ => self.lost_leader(),
+                _ => {
+                    self.session.1.on_failure();
+                    self.lost_leader()
+                }
             },
             Waiting::Latest => match answer {
                 Some(ResponseBody::ListOffsets(response)) => self.on_latest(&response),
@@ -202,13 +229,31 @@ impl SimConsumer {
     }
 
     fn on_fetched(&mut self, response: FetchResponse) -> Vec<Effect> {
+        let told = response.responses.iter().flat_map(|topic| {
+            let key = |partition: &PartitionData| PartitionKey {
+                topic: TopicKey::Id(topic.topic_id),
+                partition: partition.partition_index,
+            };
+            topic.partitions.iter().map(key)
+        });
+        let told: Vec<PartitionKey> = told.collect();
+        let verdict = self.session.1.on_response(
+            response.error_code,
+            SessionId(response.session_id),
+            false,
+            told.iter(),
+        );
+        if verdict == ResponseVerdict::Reset {
+            return vec![Effect::Sleep(PAUSE)];
+        }
         let answered = response
             .responses
             .into_iter()
             .next()
             .and_then(|topic| topic.partitions.into_iter().next());
+        // Within a session no news are no partition.
         let Some(data) = answered else {
-            return self.lost_leader();
+            return vec![Effect::Sleep(self.settings.interval)];
         };
         match ErrorCode::from_code(data.error_code) {
             ErrorCode::None if data.diverging_epoch.epoch >= 0 => {
