@@ -4,6 +4,7 @@
 
 mod epochs;
 mod failing_disk;
+mod isolation;
 mod limits;
 mod offsets;
 mod request_log;
