@@ -146,7 +146,14 @@ impl Change<'_> {
             return Why::NoLeaderAvailable;
         }
         if now.leader_recovery_state == LeaderRecoveryState::Recovering {
-            return Why::UncleanElection;
+            let was_last = earlier.last_known_elr == [now.leader];
+            let is_all = earlier.isr.is_empty() && earlier.eligible_leader_replicas.is_empty();
+            return if was_last && is_all { Why::LastKnownLeader } else { Why::UncleanElection };
+        }
+        if !earlier.isr.contains(&now.leader)
+            && (earlier.isr.is_empty() || earlier.eligible_leader_replicas.contains(&now.leader))
+        {
+            return Why::EligibleLeader;
         }
         if earlier.replicas != now.replicas {
             return Why::Reassignment;

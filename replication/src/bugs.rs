@@ -41,6 +41,8 @@ pub enum Bug {
     FencedReplicaJoins,
     /// H04.
     WatermarkWaitsForNextFetch,
+    /// C06.
+    UncleanReplicaStaysEligible,
 }
 
 /// What a bug is called, where it comes from, and what it does.
@@ -60,7 +62,7 @@ const fn description(name: &'static str, origin: &'static str, what: &'static st
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 17] = [
         Bug::TruncateToHighWatermark,
         Bug::OneStepEpochLookup,
         Bug::NoEpochFencing,
@@ -77,6 +79,7 @@ impl Bug {
         Bug::SameLeaderNotFollowedAnew,
         Bug::FencedReplicaJoins,
         Bug::WatermarkWaitsForNextFetch,
+        Bug::UncleanReplicaStaysEligible,
     ];
 
     /// Name, origin and effect.
@@ -161,6 +164,11 @@ impl Bug {
                 "watermark-waits-for-next-fetch",
                 "KAFKA-13091",
                 "a confirmed ISR does not move the high watermark",
+            ),
+            Bug::UncleanReplicaStaysEligible => description(
+                "unclean-replica-stays-eligible",
+                "KIP-966",
+                "a replica whose process ended uncleanly may still be elected without an ISR",
             ),
         }
     }

@@ -4,8 +4,8 @@
 //! at most the smaller of the request's limit and `max.request.partition.size.limit` partitions, and at
 //! least one; the cursor of the answer says where the next page begins. Topics that do not exist are
 //! told when they were asked for by name; a cursor at a topic that was not asked for is 42, and an empty
-//! name -1, for every topic of the request. Version 0 only. Eligible leader replicas are off: both lists
-//! are empty.
+//! name -1, for every topic of the request. Version 0 only. The lists of eligible leader replicas and
+//! of last known ones (C06) are empty, never null.
 
 use std::collections::BTreeSet;
 
@@ -176,8 +176,8 @@ fn describe(
         leader_epoch: image.leader_epoch.get(),
         replica_nodes: ids(&image.replicas),
         isr_nodes: ids(&image.isr),
-        eligible_leader_replicas: Some(Vec::new()),
-        last_known_elr: Some(Vec::new()),
+        eligible_leader_replicas: Some(ids(&image.eligible_leader_replicas)),
+        last_known_elr: Some(ids(&image.last_known_elr)),
         offline_replicas: offline.map(NodeId::get).collect(),
         ..DescribeTopicPartitionsResponsePartition::default()
     }

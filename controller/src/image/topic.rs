@@ -46,8 +46,14 @@ pub struct PartitionImage {
     pub replicas: Vec<NodeId>,
     /// The log directory of each replica, in the order of `replicas`, or one of [`directory_id`]'s.
     pub directories: Vec<Uuid>,
-    /// The replicas that hold everything committed.
+    /// The replicas that hold everything committed. Empty only with eligible leader replicas on, and then
+    /// nobody leads.
     pub isr: Vec<NodeId>,
+    /// Replicas that left the ISR under min.insync.replicas and hold everything committed all the same,
+    /// ascending (C06).
+    pub eligible_leader_replicas: Vec<NodeId>,
+    /// The last leader of a partition whose ISR is empty; empty otherwise (C06).
+    pub last_known_elr: Vec<NodeId>,
     /// Replicas that a reassignment brings in (C07).
     pub adding_replicas: Vec<NodeId>,
     /// Replicas that a reassignment takes out.
@@ -91,11 +97,13 @@ impl PartitionImage {
         assigned.unwrap_or(directory_id::MIGRATING)
     }
 
-    pub(super) fn from_record(record: &Partition) -> Self {
+    pub(crate) fn from_record(record: &Partition) -> Self {
         PartitionImage {
             replicas: typed_nodes(&record.replicas),
             directories: record.directories.iter().copied().map(Uuid::from).collect(),
             isr: typed_nodes(&record.isr),
+            eligible_leader_replicas: typed_nodes(&record.eligible_leader_replicas),
+            last_known_elr: typed_nodes(&record.last_known_elr),
             adding_replicas: typed_nodes(&record.adding_replicas),
             removing_replicas: typed_nodes(&record.removing_replicas),
             leader: NodeId(record.leader),
@@ -113,6 +121,8 @@ impl PartitionImage {
             replicas: records::raw_nodes(&self.replicas),
             directories: self.directories.iter().copied().map(records::Id::from).collect(),
             isr: records::raw_nodes(&self.isr),
+            eligible_leader_replicas: records::raw_nodes(&self.eligible_leader_replicas),
+            last_known_elr: records::raw_nodes(&self.last_known_elr),
             adding_replicas: records::raw_nodes(&self.adding_replicas),
             removing_replicas: records::raw_nodes(&self.removing_replicas),
             leader: self.leader.get(),
@@ -131,6 +141,8 @@ impl PartitionImage {
         };
         take(&change.replicas, &mut self.replicas);
         take(&change.isr, &mut self.isr);
+        take(&change.eligible_leader_replicas, &mut self.eligible_leader_replicas);
+        take(&change.last_known_elr, &mut self.last_known_elr);
         take(&change.adding_replicas, &mut self.adding_replicas);
         take(&change.removing_replicas, &mut self.removing_replicas);
         if let Some(directories) = &change.directories {

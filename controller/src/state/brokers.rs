@@ -7,7 +7,7 @@ use protocol::messages::{
     BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest,
     BrokerRegistrationResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
 };
-use protocol::types::{NodeId, Offset, Uuid};
+use protocol::types::{BrokerEpoch, NodeId, Offset, Uuid};
 use replication::time::{Instant, Now};
 
 use super::ControllerState;
@@ -72,10 +72,15 @@ impl ControllerState {
             record.fenced = true;
         }
         let broker_epoch = record.broker_epoch;
-        if same.is_none() && existing.is_some() {
-            // What the former process knew may be gone with it (H11).
+        if same.is_none() {
+            // What the former process knew may be gone with it (H11); what it wrote, unless it says that
+            // it ended the registration known here cleanly (C06).
             self.contacts.forget(id);
-            self.remove_from_isrs(id);
+            let previous = BrokerEpoch(request.previous_broker_epoch);
+            match &existing {
+                Some(former) if former.epoch == previous => self.remove_from_isrs(id),
+                _ => self.distrust(id),
+            }
         }
         if same.is_none_or(|old| old.to_record() != record) {
             self.decide(record);

@@ -14,6 +14,7 @@ use protocol::messages::{
 use protocol::types::NodeId;
 use replication::time::Instant;
 
+use super::eligible::MIN_INSYNC_REPLICAS;
 use super::repeats::repeated;
 use super::topics::invalid_name_reason;
 use super::{ApiError, ControllerState, code_and_message};
@@ -296,6 +297,9 @@ impl ControllerState {
             };
         }
         self.check_configs(resource, &changes, &after)?;
+        if let Some(value) = changes.get(MIN_INSYNC_REPLICAS) {
+            self.check_min_isr_change(resource, value.as_deref())?;
+        }
         for (key, value) in changes {
             // A broker reads its files again when it is told what it knows.
             let is_known = current.get(&key) == value.as_ref();
@@ -305,6 +309,9 @@ impl ControllerState {
             if key == "unclean.leader.election.enable" {
                 // Leaderless partitions need not wait for the next poll (C05).
                 self.next_unclean_check = Instant::ZERO;
+            }
+            if key == MIN_INSYNC_REPLICAS {
+                self.forget_eligible(resource);
             }
             self.decide(Config {
                 resource_type: i32::from(resource.kind.code()),

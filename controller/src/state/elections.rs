@@ -1,4 +1,4 @@
-//! Leaders and ISRs when brokers come and go, and elections on demand (C03, C04, C05).
+//! Leaders and ISRs when brokers come and go, and elections on demand (C03, C04, C05, C06).
 
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use protocol::messages::{ElectLeadersRequest, ElectLeadersResponse};
 use protocol::types::{NodeId, TopicId};
 use replication::bugs::{self, Bug};
 
+use super::eligible::MIN_INSYNC_REPLICAS;
 use super::partition_change::{Election, PartitionChangeBuilder};
 use super::{ApiError, ControllerState, code_and_message};
-use crate::config::ConfigResource;
+use crate::config::{ConfigResource, ConfigValue};
 use crate::image::PartitionImage;
 
 impl ControllerState {
@@ -23,6 +24,25 @@ impl ControllerState {
         for (topic, index) in self.partitions_where(is_concerned) {
             self.elect(topic, index, None, |builder| {
                 builder.excluded = Some(id);
+                builder.target_isr.retain(|member| *member != id);
+            });
+        }
+    }
+
+    /// Takes a broker whose last process did not end cleanly out of every ISR, and out of the eligible
+    /// leader replicas too: its disk may lack what was committed (C06). Without those, as
+    /// [`Self::remove_from_isrs`].
+    pub(super) fn distrust(&mut self, id: NodeId) {
+        if !self.is_elr_enabled() || bugs::is_on(Bug::UncleanReplicaStaysEligible) {
+            return self.remove_from_isrs(id); // wrong with eligible leader replicas (KIP-966)
+        }
+        let is_concerned = |partition: &PartitionImage| {
+            partition.isr.contains(&id) || partition.eligible_leader_replicas.contains(&id)
+        };
+        for (topic, index) in self.partitions_where(is_concerned) {
+            self.elect(topic, index, None, |builder| {
+                builder.excluded = Some(id);
+                builder.unclean_shutdown = Some(id);
                 builder.target_isr.retain(|member| *member != id);
             });
         }
@@ -71,6 +91,7 @@ impl ControllerState {
         };
         let mut builder = PartitionChangeBuilder::new(&partition, topic, index);
         builder.election = election.unwrap_or_else(|| self.election_of(topic));
+        builder.min_isr = self.is_elr_enabled().then(|| self.min_isr(topic));
         set_targets(&mut builder);
         match builder.build(&self.image) {
             Some(change) => {
@@ -90,13 +111,21 @@ impl ControllerState {
 
     /// `unclean.leader.election.enable` in force for a topic.
     pub(super) fn is_unclean_election_enabled(&self, topic: TopicId) -> bool {
-        let Some(name) = self.image.topic_name(topic) else {
-            return false;
-        };
-        let own = self.image.configs(&ConfigResource::topic(Arc::clone(name)));
-        let layers = self.config_layers();
-        let value = layers.borrow().topic_value("unclean.leader.election.enable", own);
+        let value = self.topic_value(topic, "unclean.leader.election.enable");
         value.and_then(|value| value.as_bool()).unwrap_or(false)
+    }
+
+    /// `min.insync.replicas` in force for a topic.
+    fn min_isr(&self, topic: TopicId) -> usize {
+        let value = self.topic_value(topic, MIN_INSYNC_REPLICAS);
+        let value = value.and_then(|value| value.as_i64());
+        value.and_then(|value| usize::try_from(value).ok()).unwrap_or(1)
+    }
+
+    fn topic_value(&self, topic: TopicId, key: &str) -> Option<ConfigValue> {
+        let name = self.image.topic_name(topic)?;
+        let own = self.image.configs(&ConfigResource::topic(Arc::clone(name)));
+        self.config_layers().borrow().topic_value(key, own)
     }
 
     pub(super) fn on_elect_leaders(

@@ -5,6 +5,7 @@ use protocol::messages::update_features_request::FeatureUpdateKey;
 use protocol::messages::update_features_response::UpdatableFeatureResult;
 use protocol::messages::{UpdateFeaturesRequest, UpdateFeaturesResponse};
 
+use super::eligible::ELR_FEATURE;
 use super::{ApiError, ControllerState};
 use crate::records::FeatureLevel;
 
@@ -39,6 +40,11 @@ impl ControllerState {
                 let level = i32::from(update.max_version_level);
                 let current = state.image.features().get(&update.feature).copied().unwrap_or(0);
                 if i32::from(current) != level {
+                    match level {
+                        _ if update.feature != ELR_FEATURE => {}
+                        0 => state.end_elr(),
+                        _ => state.prepare_for_elr(),
+                    }
                     state.decide(FeatureLevel { name: update.feature.clone(), level });
                 }
             }

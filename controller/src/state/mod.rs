@@ -16,6 +16,7 @@ mod create_partitions;
 mod delete_topics;
 mod directories;
 mod elections;
+mod eligible;
 mod features;
 mod heartbeat;
 mod partition_change;
@@ -38,6 +39,7 @@ use replication::time::{Instant, Now};
 use crate::config::{ConfigLayers, ConfigResource};
 use crate::image::{ClusterImage, ImageDelta};
 use crate::records::{ClusterBoot, FeatureLevel, MetadataRecord};
+use eligible::ELR_FEATURE;
 use heartbeat::Contacts;
 
 pub use settings::{
@@ -225,6 +227,9 @@ impl ControllerState {
         self.decide(ClusterBoot { cluster_id: self.config.cluster_id.clone() });
         for feature in self.config.features.clone() {
             if feature.initial_level > 0 {
+                if feature.name == ELR_FEATURE {
+                    self.prepare_for_elr();
+                }
                 let level = i32::from(feature.initial_level);
                 self.decide(FeatureLevel { name: feature.name, level });
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use protocol::types::NodeId;
 
+use super::eligible::ELR_FEATURE;
 use crate::config::{ConfigCatalogue, ConfigError, ConfigValue};
 
 /// A feature that this controller knows, and the level of new clusters.
@@ -100,7 +101,7 @@ fn value_of(properties: &BTreeMap<String, String>, key: &str) -> Result<ConfigVa
     }
 }
 
-/// What Highwater's clusters have: one metadata version range, and no eligible leader replicas.
+/// What Highwater's clusters have.
 pub fn default_features() -> Vec<FeatureSupport> {
     let feature = |name: &str, min_level, max_level, initial_level| FeatureSupport {
         name: name.to_owned(),
@@ -110,7 +111,8 @@ pub fn default_features() -> Vec<FeatureSupport> {
     };
     vec![
         feature("metadata.version", METADATA_VERSION_MIN, METADATA_VERSION, METADATA_VERSION),
-        feature("eligible.leader.replicas.version", 0, 0, 0),
+        // KIP-966, on in new clusters (C06).
+        feature(ELR_FEATURE, 0, 1, 1),
         // KIP-848 groups, which are always served.
         feature("group.version", 0, 1, 1),
     ]

@@ -73,6 +73,8 @@ whys! {
     FetchedFromLeader = "H01", Some(101), "followers append what the leader has";
     AcksSatisfied = "H07", None, "the acknowledgement asked for is reached";
     LeaderChosenByController = "C04", Some(631), "the controller's record names the leader";
+    EligibleLeader = "C06", Some(966), "nobody is in the ISR, and an eligible leader replica has all of it";
+    LastKnownLeader = "C06", Some(966), "nobody is in the ISR or eligible, and who led last is back";
     UncleanElection = "C05", None, "nobody in the ISR is alive and unclean election is allowed";
     NoLeaderAvailable = "C04", None, "no replica may lead";
     PreferredElection = "C04", None, "the preferred replica is in the ISR again";

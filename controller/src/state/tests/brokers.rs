@@ -182,8 +182,8 @@ fn a_broker_that_leads_nothing_or_is_fenced_may_shut_down_at_once_c03() {
 }
 
 #[test]
-fn the_last_isr_member_stays_in_the_isr_and_leads_again_on_return_c03() {
-    let mut cluster = Cluster::of(&[1, 2]);
+fn without_eligible_replicas_the_last_isr_member_stays_in_the_isr_and_leads_again_on_return_c03() {
+    let mut cluster = Cluster::without_elr(&[1, 2]);
     cluster.create(&[&[1, 2]], &[]);
     cluster.set_isr(&[1]);
     cluster.heartbeat(1, SHUT_DOWN);

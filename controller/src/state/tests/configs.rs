@@ -290,7 +290,8 @@ fn feature_levels_outside_the_supported_range_are_refused() {
     assert_eq!(update("metadata.version", METADATA_VERSION + 1, 1), 95);
     assert_eq!(update("metadata.version", METADATA_VERSION - 1, 1), 95);
     assert_eq!(update("metadata.version", METADATA_VERSION - 1, 2), 0);
-    assert_eq!(update("eligible.leader.replicas.version", 1, 1), 95);
+    assert_eq!(update("eligible.leader.replicas.version", 2, 1), 95);
+    assert_eq!(update("eligible.leader.replicas.version", 0, 1), 95);
     let level = cluster.follower.features().get("metadata.version");
     assert_eq!(level, Some(&(METADATA_VERSION - 1)));
 }

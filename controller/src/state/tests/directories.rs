@@ -23,15 +23,23 @@ fn codes(response: &AssignReplicasToDirsResponse) -> (i16, Vec<i16>) {
 }
 
 impl Cluster {
-    pub(super) fn register_with_dirs(&mut self, id: i32, incarnation: u8, dirs: &[Uuid]) -> i16 {
+    /// A new process registers; `is_clean` when it says that the last one ended cleanly.
+    pub(super) fn register_with_dirs(
+        &mut self,
+        id: i32,
+        incarnation: u8,
+        dirs: &[Uuid],
+        is_clean: bool,
+    ) -> i16 {
         let mut request = Self::registration(id, incarnation);
         request.log_dirs = dirs.to_vec();
+        request.previous_broker_epoch = if is_clean { self.broker_epoch(id) } else { -1 };
         self.ask(4, request).error_code
     }
 
     pub(super) fn join_with_dirs(&mut self, id: i32, dirs: &[Uuid]) {
         let incarnation = 1 + self.follower.offset().get().max(0) as u8;
-        assert_eq!(self.register_with_dirs(id, incarnation, dirs), 0);
+        assert_eq!(self.register_with_dirs(id, incarnation, dirs, false), 0);
         self.unfence(id);
     }
 
@@ -123,8 +131,8 @@ fn a_replica_in_a_failed_directory_is_neither_elected_nor_taken_into_an_isr_c08(
 }
 
 #[test]
-fn the_last_isr_member_in_a_failed_directory_stays_in_the_isr_until_the_directory_is_back_c08() {
-    let mut cluster = Cluster::empty();
+fn without_eligible_replicas_the_last_isr_member_in_a_failed_directory_stays_in_the_isr_c08() {
+    let mut cluster = Cluster::without_elr(&[]);
     for id in 1..=2 {
         cluster.join_with_dirs(id, &[dir(id, 1), dir(id, 2)]);
     }
@@ -206,18 +214,18 @@ fn a_registration_with_directories_of_another_broker_twice_or_reserved_is_refuse
     let mut cluster = Cluster::empty();
     cluster.join_with_dirs(1, &[dir(1, 1), dir(1, 2)]);
     let invalid = ErrorCode::InvalidRegistration.code();
-    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1), dir(1, 2)]), invalid);
-    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1), dir(2, 1)]), invalid);
-    assert_eq!(cluster.register_with_dirs(2, 50, &[directory_id::LOST]), invalid);
-    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1)]), 0);
+    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1), dir(1, 2)], false), invalid);
+    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1), dir(2, 1)], false), invalid);
+    assert_eq!(cluster.register_with_dirs(2, 50, &[directory_id::LOST], false), invalid);
+    assert_eq!(cluster.register_with_dirs(2, 50, &[dir(2, 1)], false), 0);
 }
 
 #[test]
 fn a_repeated_registration_of_one_process_does_not_bring_a_failed_directory_back_c08() {
     let mut cluster = Cluster::empty();
-    assert_eq!(cluster.register_with_dirs(1, 9, &[dir(1, 1), dir(1, 2)]), 0);
+    assert_eq!(cluster.register_with_dirs(1, 9, &[dir(1, 1), dir(1, 2)], false), 0);
     cluster.unfence(1);
     cluster.report_failed(1, &[dir(1, 1)]);
-    assert_eq!(cluster.register_with_dirs(1, 9, &[dir(1, 1), dir(1, 2)]), 0);
+    assert_eq!(cluster.register_with_dirs(1, 9, &[dir(1, 1), dir(1, 2)], false), 0);
     assert_eq!(cluster.follower.broker(NodeId(1)).unwrap().log_dirs, [dir(1, 2)]);
 }

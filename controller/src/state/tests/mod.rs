@@ -7,6 +7,7 @@ mod brokers;
 mod configs;
 mod directories;
 mod elections;
+mod eligible;
 mod events;
 mod random;
 mod reassignment;
@@ -162,6 +163,13 @@ impl Cluster {
         self.ask(1, request)
     }
 
+    /// As [`Self::register`], by a process that knows that the last one ended cleanly.
+    fn register_after_clean_stop(&mut self, id: i32, incarnation: u8) -> i16 {
+        let mut request = Self::registration(id, incarnation);
+        request.previous_broker_epoch = self.broker_epoch(id);
+        self.ask(4, request).error_code
+    }
+
     /// Registers a new process of a broker and unfences it.
     fn join(&mut self, id: i32) {
         let incarnation = 1 + self.follower.offset().get().max(0) as u8;
@@ -190,6 +198,14 @@ impl Cluster {
 
     fn partition(&self, index: i32) -> &PartitionImage {
         self.follower.partition(self.topic_id(), index).unwrap()
+    }
+
+    /// Leader, ISR, eligible leader replicas and last known leader of partition 0.
+    fn standing(&self) -> (i32, Vec<i32>, Vec<i32>, Vec<i32>) {
+        let p = self.partition(0);
+        let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect::<Vec<i32>>();
+        let (eligible, last) = (&p.eligible_leader_replicas, &p.last_known_elr);
+        (p.leader.get(), ids(&p.isr), ids(eligible), ids(last))
     }
 
     /// Leader, leader epoch, partition epoch and ISR of partition 0.
@@ -289,10 +305,11 @@ fn check_step(before: &ClusterImage, after: &ClusterImage) {
     }
 }
 
-/// I11 and what makes a partition's state sound. With eligible leader replicas off, a replica that
-/// may not lead (its broker is not active, or its directory failed: C08) may stay in an ISR only as
-/// its last member, and then nobody leads.
+/// I11 and what makes a partition's state sound. With eligible leader replicas off, and where they have
+/// just been put on, a replica that may not lead (its broker is not active, or its directory failed: C08)
+/// may stay in an ISR only as its last member, and then nobody leads.
 fn check_image(image: &ClusterImage) {
+    let is_elr_on = image.features().contains_key(super::eligible::ELR_FEATURE);
     for (topic, index, p) in image.partitions() {
         let at = format!("{}-{index}: {p:?}", topic.name);
         let mut distinct = p.replicas.clone();
@@ -300,7 +317,9 @@ fn check_image(image: &ClusterImage) {
         distinct.dedup();
         assert_eq!(distinct.len(), p.replicas.len(), "{at}");
         assert_eq!(p.directories.len(), p.replicas.len(), "{at}");
-        assert!(!p.isr.is_empty(), "{at}");
+        // The leaderless may have lost their ISR while the feature was on.
+        assert!(!p.has_leader() || !p.isr.is_empty(), "{at}");
+        check_eligible(image, topic, p, is_elr_on, &at);
         assert!(p.isr.iter().all(|member| p.replicas.contains(member)), "{at}");
         assert!(p.adding_replicas.iter().all(|node| p.replicas.contains(node)), "{at}");
         assert!(p.removing_replicas.iter().all(|node| p.replicas.contains(node)), "{at}");
@@ -308,8 +327,36 @@ fn check_image(image: &ClusterImage) {
             assert!(p.isr.contains(&p.leader), "{at}");
             assert!(p.isr.iter().all(|member| image.may_lead(*member, p)), "{at}");
         } else {
-            assert!(p.isr.len() == 1 && !image.may_lead(p.isr[0], p), "{at}");
+            assert!(p.isr.len() <= 1 && !p.isr.iter().any(|node| image.may_lead(*node, p)), "{at}");
         }
+    }
+}
+
+/// What holds of eligible leader replicas (C06, I11).
+fn check_eligible(
+    image: &ClusterImage,
+    topic: &crate::image::TopicImage,
+    p: &PartitionImage,
+    is_on: bool,
+    at: &str,
+) {
+    let eligible = &p.eligible_leader_replicas;
+    assert!(is_on || eligible.is_empty() && p.last_known_elr.is_empty(), "{at}");
+    assert!(eligible.is_sorted(), "{at}");
+    assert!(eligible.iter().all(|node| p.replicas.contains(node) && !p.isr.contains(node)), "{at}");
+    let own = image.configs(&ConfigResource::topic(&*topic.name));
+    let default = image.configs(&ConfigResource::default_broker());
+    let layers = ConfigLayers { dynamic_default: default, ..Default::default() };
+    let min_isr = layers.topic_value("min.insync.replicas", own).unwrap().as_i64().unwrap();
+    assert!(eligible.is_empty() || (p.isr.len() as i64) < min_isr, "{at}, {min_isr}");
+    let is_without_isr = !p.has_leader() && p.isr.is_empty();
+    assert!(is_without_isr || p.last_known_elr.is_empty(), "{at}");
+    assert!(p.last_known_elr.len() <= 1, "{at}");
+    if is_without_isr {
+        assert!(!eligible.iter().any(|node| image.may_lead(*node, p)), "{at}");
+        let is_last = eligible.is_empty();
+        let may_last_lead = p.last_known_elr.iter().any(|node| image.may_lead(*node, p));
+        assert!(!is_last || !may_last_lead, "{at}");
     }
 }
 

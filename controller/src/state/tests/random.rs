@@ -75,6 +75,11 @@ impl Walk {
             9 if self.has_topic() => self.reassign(),
             10 if self.has_topic() => self.elect(),
             11 if self.has_topic() => self.flip_unclean(),
+            12 if self.has_topic() && self.rng.random_bool(0.5) => self.set_min_isr(),
+            12 if self.rng.random_bool(0.1) => {
+                let level = self.rng.random_range(0..2);
+                self.cluster.set_elr(level);
+            }
             12 => self.topics(),
             13 if self.rng.random_bool(0.2) => {
                 let broker_id = self.broker();
@@ -137,7 +142,9 @@ impl Walk {
         if self.rng.random_bool(0.2) {
             dirs.remove(self.rng.random_range(0..dirs.len()));
         }
-        if self.cluster.register_with_dirs(id, self.incarnation, &dirs) == 0 {
+        let is_clean = self.rng.random_bool(0.5);
+        let error = self.cluster.register_with_dirs(id, self.incarnation, &dirs, is_clean);
+        if error == 0 {
             self.cluster.heartbeat(id, Wish::default());
         }
     }
@@ -182,6 +189,13 @@ impl Walk {
         let value = if self.rng.random_bool(0.5) { "true" } else { "false" };
         let key = "unclean.leader.election.enable";
         configs::alter(&mut self.cluster, 2, TOPIC, key, 0, Some(value));
+    }
+
+    /// For the topic or for all brokers, while the feature is on or not (C06).
+    fn set_min_isr(&mut self) {
+        let value = self.rng.random_range(1..4).to_string();
+        let (kind, name) = if self.rng.random_bool(0.7) { (2, TOPIC) } else { (4, "") };
+        configs::alter(&mut self.cluster, kind, name, "min.insync.replicas", 0, Some(&value));
     }
 
     fn topics(&mut self) {

@@ -7,7 +7,7 @@ use protocol::messages::{AlterPartitionReassignmentsRequest, ListPartitionReassi
 
 use super::*;
 
-fn reassign(cluster: &mut Cluster, replicas: Option<&[i32]>) -> i16 {
+pub(super) fn reassign(cluster: &mut Cluster, replicas: Option<&[i32]>) -> i16 {
     let partition = ReassignablePartition {
         partition_index: 0,
         replicas: replicas.map(<[i32]>::to_vec),
