@@ -12,6 +12,26 @@ impl Story<'_> {
         Ok(seen)
     }
 
+    /// Waits until a node tells that these are eligible to lead without an ISR, and who led last if nobody
+    /// else may (C06).
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub fn until_eligible(
+        &mut self,
+        node: Node,
+        eligible: &[Node],
+        last_known: &[Node],
+    ) -> Result<()> {
+        let what =
+            format!("b{node} tells: eligible {eligible:?}, last known leader {last_known:?}");
+        self.until(&what, |stage| {
+            stage.standing(node, TOPIC).is_ok_and(|standing| {
+                standing.eligible == eligible && standing.last_known == last_known
+            })
+        })
+    }
+
     /// Sends a write and does not wait for its answer.
     ///
     /// # Errors

@@ -455,7 +455,11 @@ impl<'a> Story<'a> {
         })
     }
 
-    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut dyn Stage) -> bool) -> Result<()> {
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        mut reached: impl FnMut(&mut dyn Stage) -> bool,
+    ) -> Result<()> {
         self.stage.wait(what, &mut reached)?;
         self.flush()?;
         self.line(&format!("   now {what}"));

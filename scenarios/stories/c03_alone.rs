@@ -1,5 +1,6 @@
-//! C03: when the only replica in the ISR stops, nobody can take over. The partition has no leader then, and
-//! keeps its ISR; when the broker returns it leads again, each step an epoch, and nothing is lost.
+//! C03, C06: when the only replica in the ISR stops, nobody can take over. The partition has no leader then, and
+//! no ISR, but an eligible leader replica; when the broker returns it leads again, each step an epoch, and
+//! nothing is lost.
 
 use anyhow::Result;
 
@@ -8,8 +9,8 @@ use crate::{PLAIN, Scenario};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "C03-alone",
-    rules: &["C03", "H12", "E01"],
-    title: "the last replica of an ISR stays in it, and leads again",
+    rules: &["C03", "C06", "H12", "E01"],
+    title: "the last replica of an ISR is eligible still, and leads again",
     replicas: &[3],
     script,
     ..PLAIN
@@ -23,10 +24,11 @@ fn script(story: &mut Story<'_>) -> Result<()> {
     story.until_leaderless()?;
     let gone = story.partition()?;
     story.claim_same(
-        "no leader, an epoch later, and the same ISR",
+        "no leader, an epoch later, and no ISR",
         &(gone.leader_epoch, gone.isr),
-        &(before + 1, vec![3]),
+        &(before + 1, vec![]),
     )?;
+    story.until_eligible(1, &[3], &[3])?;
     story.start(3)?;
     story.until_leader(3)?;
     let back = story.partition()?.leader_epoch;

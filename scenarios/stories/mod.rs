@@ -8,6 +8,9 @@ mod c03;
 mod c03_alone;
 mod c04;
 mod c05;
+mod c06;
+mod c06_standing;
+mod c06_unclean;
 mod c07;
 mod c08;
 mod cut;
@@ -71,6 +74,9 @@ pub fn list() -> &'static [Scenario] {
         c03_alone::SCENARIO,
         c04::SCENARIO,
         c05::SCENARIO,
+        c06::SCENARIO,
+        c06_standing::SCENARIO,
+        c06_unclean::SCENARIO,
         c07::SCENARIO,
         c08::SCENARIO,
         i01::SCENARIO,

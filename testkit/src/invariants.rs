@@ -6,15 +6,15 @@
 //! |---|---|---|
 //! | I1 | below two replicas' high watermarks the logs are the same | `partition.rs`, whole logs in `logs.rs` |
 //! | I2 | the leader has everything that was ever committed | `partition.rs` |
-//! | I3 | so has every running member of the ISR | `partition.rs` |
-//! | I4 | the leader's maximal ISR contains the controller's | `partition.rs` |
+//! | I3 | so has every running member of the ISR, and every eligible leader replica | `partition.rs` |
+//! | I4 | the leader's maximal ISR contains the controller's, and the eligible if it is large enough | `partition.rs` |
 //! | I5 | what is committed is the same on the whole ISR | `partition.rs` |
 //! | I6 | what was read once is there for every later reader | `clients.rs` |
 //! | I7 | nobody reads beyond the high watermark; start <= stable <= high watermark <= end | both |
 //! | I8 | a leader's high watermark grows; nobody's passes its log's end; latest offsets grow | both |
 //! | I9 | the epoch cache grows in both columns and has the leader's epoch | `partition.rs` |
 //! | I10 | epochs never decrease; one leader per epoch | `cluster.rs` |
-//! | I11 | no fenced or stopping broker is in an ISR | `cluster.rs` |
+//! | I11 | no fenced or stopping broker is in an ISR; who is eligible is outside it, and nobody is when it is large enough | `cluster.rs` |
 //! | I12 | a follower is fetched by one fetcher, a leader by none | `partition.rs` |
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
@@ -69,7 +69,7 @@ pub struct FaultModel {
     /// `unclean.leader.election.enable`, or an election of that kind by request.
     pub unclean_elections: bool,
     /// Crashes that lose what was not synced. Claimed is what one such crash at a time may do, while
-    /// every partition has another ISR member that keeps everything.
+    /// every partition has another ISR member, or eligible leader replica, that keeps everything.
     pub lossy_crashes: bool,
 }
 

@@ -15,7 +15,7 @@ use controller::rpc::{ControllerHost, HANDOVER_PATIENCE, HostConfig, MonotonicCl
 use controller::state::ControllerConfig;
 use fetcher::FetcherConfig;
 use fetcher::host::ConnectionConfig;
-use protocol::{BrokerEpoch, NodeId, Offset, Uuid};
+use protocol::{NodeId, Offset, Uuid};
 use rand::RngCore;
 use replication::trace::{NoTrace, TraceSink};
 use storage::{Identity, LogDir, METADATA_FOLDER, RealDisk, checkpoint};
@@ -34,6 +34,7 @@ use crate::core::host::Host;
 use crate::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
 use crate::core::replicas::{
     DirToLoad, OpenReplicas, ReplicaManager, ReplicaManagerConfig, StartupError, open_dirs,
+    previous_broker_epoch,
 };
 use crate::core::{BrokerCore, HandlerConfig};
 use crate::metrics::{Observer, Teller};
@@ -469,7 +470,7 @@ fn open_core(
     dirs: Vec<DirToLoad<RealDisk>>,
 ) -> Result<Arc<BrokerCore<RealDisk>>, StartError> {
     let incarnation = new_uuid();
-    let previous_broker_epoch = previous_epoch(config);
+    let previous_broker_epoch = previous_broker_epoch(&dirs);
     let replicas = ReplicaManager::open(
         OpenReplicas {
             disk: &RealDisk,
@@ -496,16 +497,6 @@ fn open_core(
     );
     let handlers = handler_config(config);
     Ok(BrokerCore::new(cluster_id.to_owned(), handlers, host, replicas, lifecycle))
-}
-
-/// The epoch that the last clean stop left behind in every directory, else -1.
-fn previous_epoch(config: &BrokerConfig) -> BrokerEpoch {
-    let mut epochs = config.log.dirs.iter().map(|dir| {
-        let left = checkpoint::read_clean_shutdown(&RealDisk, dir).ok().flatten();
-        left.map_or(BrokerEpoch::NONE, |left| left.broker_epoch)
-    });
-    let first = epochs.next().unwrap_or(BrokerEpoch::NONE);
-    if epochs.all(|epoch| epoch == first) { first } else { BrokerEpoch::NONE }
 }
 
 fn replica_manager_config(config: &BrokerConfig) -> ReplicaManagerConfig {

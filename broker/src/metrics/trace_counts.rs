@@ -10,7 +10,7 @@
 //!
 //! | a controller's event | counts |
 //! |---|---|
-//! | an election by the controller | an unclean one, if it was |
+//! | an election by the controller | an unclean one, or one of an eligible leader replica, if it was |
 //! | a controller that leads the quorum | a new active controller |
 //! | a broker fenced for its silence | a heartbeat that timed out |
 
@@ -40,6 +40,8 @@ pub struct TraceNumbers {
     pub records_truncated: Counter,
     /// Leaders elected from outside the ISR, where this node's controller was active.
     pub unclean_elections: Counter,
+    /// Leaders elected for being eligible leader replicas, where this node's controller was active (C06).
+    pub eligible_elections: Counter,
     /// How often this node's controller became the active one.
     pub new_active_controllers: Counter,
     /// Brokers fenced because they were silent, where this node's controller was active.
@@ -78,6 +80,9 @@ impl TraceNumbers {
         match event {
             Event::LeaderElected { clean: false, to, .. } if *to != NodeId::NONE => {
                 self.unclean_elections.add(1);
+            }
+            Event::LeaderElected { why: Why::EligibleLeader, .. } => {
+                self.eligible_elections.add(1);
             }
             Event::ControllerElected { controller, .. } if *controller == node => {
                 self.new_active_controllers.add(1);
@@ -149,7 +154,7 @@ mod tests {
         }
     }
 
-    fn elected(to: i32, clean: bool) -> Event {
+    fn elected(to: i32, clean: bool, why: Why) -> Event {
         Event::LeaderElected {
             partition: TopicPartition::new("t", 0),
             from: NodeId(1),
@@ -158,7 +163,7 @@ mod tests {
             partition_epoch: PartitionEpoch(1),
             isr: Nodes::default(),
             clean,
-            why: Why::UncleanElection,
+            why,
         }
     }
 
@@ -178,9 +183,10 @@ mod tests {
             isr(&[1, 2, 3], &[1, 2], Why::IsrConfirmed),
             isr(&[1, 2], &[1, 2, 3], Why::IsrConfirmed),
             isr(&[1, 2], &[1, 2], Why::IsrConfirmed),
-            elected(2, false),
-            elected(2, true),
-            elected(-1, false),
+            elected(2, false, Why::UncleanElection),
+            elected(2, true, Why::LeaderChosenByController),
+            elected(2, true, Why::EligibleLeader),
+            elected(-1, false, Why::NoLeaderAvailable),
             Event::ControllerElected { controller: NodeId(1), term: 2, why: Why::QuorumElection },
             Event::ControllerElected { controller: NodeId(2), term: 3, why: Why::QuorumElection },
             cut(10, 7),
@@ -202,6 +208,7 @@ mod tests {
             let cuts = cuts.get(&(TopicPartition::new("t", 0), "epoch"));
             assert_eq!(cuts.copied().unwrap_or(0), of_broker);
             assert_eq!(numbers.unclean_elections.get(), 1 - of_broker);
+            assert_eq!(numbers.eligible_elections.get(), 1 - of_broker);
             assert_eq!(numbers.new_active_controllers.get(), 1 - of_broker);
         }
     }

@@ -7,6 +7,7 @@ mod admin_tools;
 mod check;
 mod clients;
 mod command_line;
+mod eligible;
 mod failover;
 mod failures;
 mod fetching;

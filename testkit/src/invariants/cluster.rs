@@ -31,6 +31,10 @@ pub struct PartitionFacts {
     pub replicas: BTreeSet<NodeId>,
     /// The ISR.
     pub isr: BTreeSet<NodeId>,
+    /// Replicas outside the ISR that the controller would elect without one (C06).
+    pub eligible: BTreeSet<NodeId>,
+    /// min.insync.replicas by the metadata, as far as the number of replicas lets it.
+    pub min_isr: usize,
 }
 
 /// The cluster as the controllers have committed it.
@@ -145,9 +149,18 @@ fn check_epochs(
 }
 
 /// I11. Without eligible leader replicas the last member stays in the ISR of a partition that has no
-/// leader (C03), fenced as it is.
+/// leader (C03), fenced as it is. With them, they are outside the ISR, and none when that is large enough.
 fn check_members(facts: &ClusterFacts, found: &mut Vec<Violation>) {
     for (id, partition) in &facts.partitions {
+        let (isr, eligible) = (&partition.isr, &partition.eligible);
+        if !eligible.is_empty() && (isr.len() >= partition.min_isr || !isr.is_disjoint(eligible)) {
+            let name = &id.topic_partition;
+            let what = format!(
+                "{eligible:?} are eligible for {name} beside the ISR {isr:?}, min.insync.replicas is {}",
+                partition.min_isr
+            );
+            found.push(broken("I11", what));
+        }
         if partition.leader == NodeId::NONE && partition.isr.len() == 1 {
             continue;
         }

@@ -252,15 +252,15 @@ impl PartitionMemory {
         }
     }
 
-    /// I3 and I5: so has every running member of the controller's ISR whose registration is the one
-    /// the controller knows.
+    /// I3 and I5: so has every running member of the controller's ISR, and every eligible leader replica,
+    /// whose registration is the one the controller knows.
     fn check_members_complete(
         &self,
         controller: &PartitionFacts,
         brokers: &BTreeMap<NodeId, BrokerFacts>,
         found: &mut Vec<Violation>,
     ) {
-        for member in &controller.isr {
+        for member in controller.isr.union(&controller.eligible) {
             let Some(replica) = self.replicas.get(member) else {
                 continue;
             };
@@ -273,7 +273,7 @@ impl PartitionMemory {
                 found.push(broken(
                     "I3",
                     format!(
-                        "ISR member {member} ends at {}, {} was committed",
+                        "{member} is in the ISR or eligible and ends at {}, {} was committed",
                         facts.log_end, self.high_watermark
                     ),
                 ));
@@ -281,7 +281,7 @@ impl PartitionMemory {
                 found.push(broken(
                     "I5",
                     format!(
-                        "ISR member {member} differs from the committed log at {}, below {}",
+                        "{member} is in the ISR or eligible and differs from the committed log at {}, below {}",
                         replica.matched, self.high_watermark
                     ),
                 ));
@@ -299,15 +299,17 @@ impl PartitionMemory {
             return;
         }
         if facts.effective_isr.len() >= facts.min_isr
-            && !controller.isr.iter().all(|member| facts.maximal_isr.contains(member))
+            && !controller.isr.union(&controller.eligible).all(|id| facts.maximal_isr.contains(id))
         {
             found.push(broken(
                 "I4",
                 format!(
-                    "leader {} waits for {:?}, the controller's ISR is {:?}",
+                    "leader {} waits for {:?}, the controller's ISR is {:?}, \
+                     eligible are {:?}",
                     controller.leader,
                     ids(facts.maximal_isr.iter()),
-                    ids(controller.isr.iter())
+                    ids(controller.isr.iter()),
+                    ids(controller.eligible.iter())
                 ),
             ));
         }

@@ -96,6 +96,8 @@ fn cluster(
         partition_epoch: PartitionEpoch(partition_epoch),
         replicas: both(),
         isr: isr.iter().copied().collect(),
+        eligible: BTreeSet::new(),
+        min_isr: 1,
     };
     ClusterFacts {
         brokers: [(LEADER, broker(1)), (FOLLOWER, broker(2))].into(),

@@ -10,7 +10,9 @@ use anyhow::{Context, Result};
 use broker::core::groups::GroupConfig;
 use broker::core::host::{ControllerReply, Host, NoCertificates};
 use broker::core::lifecycle::{AdvertisedListener, BrokerLifecycle, LifecycleConfig};
-use broker::core::replicas::{OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs};
+use broker::core::replicas::{
+    OpenReplicas, ReplicaManager, ReplicaManagerConfig, open_dirs, previous_broker_epoch,
+};
 use broker::core::{BrokerCore, HandlerConfig};
 use bytes::Bytes;
 use controller::ClusterImage;
@@ -20,7 +22,7 @@ use controller::records::MetadataRecord;
 use controller::state::ControllerConfig;
 use coordinator::ShardConfig;
 use fetcher::FetcherConfig;
-use protocol::{BrokerEpoch, LeaderEpoch, NodeId, Offset, RequestBody, Uuid};
+use protocol::{LeaderEpoch, NodeId, Offset, RequestBody, Uuid};
 use replication::time::{Instant, Now};
 use replication::trace::Event;
 use storage::Identity;
@@ -287,8 +289,6 @@ impl SimNode {
         seed: u64,
     ) -> Result<Arc<BrokerCore<SimDisk>>> {
         let dirs: Vec<PathBuf> = (0..settings.log_dirs).map(log_dir).collect();
-        let previous =
-            storage::checkpoint::read_clean_shutdown(&self.disk, &dirs[0]).ok().flatten();
         let config = ReplicaManagerConfig {
             node: self.id,
             replica_lag_time_max: settings.replica_lag_time_max,
@@ -308,6 +308,7 @@ impl SimNode {
             at += 1;
             uuid_of(self.id, 0, 0xd0 + at)
         })?;
+        let previous_broker_epoch = previous_broker_epoch(&dirs);
         let open = OpenReplicas { disk: &self.disk, dirs, recovery_threads: 1 };
         let replicas = ReplicaManager::open(open, config, host.clone())
             .with_context(|| format!("node {} opens its log directory", self.id))?;
@@ -326,7 +327,7 @@ impl SimNode {
             dir_failure_timeout: settings.session_timeout * 4,
             heartbeat_interval: settings.heartbeat_interval,
             session_timeout: settings.session_timeout,
-            previous_broker_epoch: previous.map_or(BrokerEpoch::NONE, |marker| marker.broker_epoch),
+            previous_broker_epoch,
         };
         let lifecycle = BrokerLifecycle::new(lifecycle, host.clone());
         Ok(BrokerCore::new(CLUSTER_ID.into(), handler_config(settings), host, replicas, lifecycle))

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use broker::core::replicas::{Partition, Replica};
 use bytes::Bytes;
-use controller::ClusterImage;
+use controller::config::ConfigLayers;
 use controller::records::{MetadataRecord, encode_batch};
+use controller::{ClusterImage, ConfigResource};
 use protocol::records::{Batches, ReadBuffer};
 use protocol::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 use replication::partition::FetchIsolation;
@@ -352,8 +353,19 @@ fn cluster_facts(image: &ClusterImage) -> ClusterFacts {
             partition_epoch: partition.partition_epoch,
             replicas: partition.replicas.iter().copied().collect(),
             isr: partition.isr.iter().copied().collect(),
+            eligible: partition.eligible_leader_replicas.iter().copied().collect(),
+            min_isr: min_isr(image, &topic.name).min(partition.replicas.len()),
         };
         (id, facts)
     });
     ClusterFacts { brokers: brokers.collect(), partitions: partitions.collect() }
+}
+
+/// `min.insync.replicas` as the metadata has it: the topic's, or that of all brokers.
+fn min_isr(image: &ClusterImage, topic: &str) -> usize {
+    let default = image.configs(&ConfigResource::default_broker());
+    let layers = ConfigLayers { dynamic_default: default, ..ConfigLayers::default() };
+    let value =
+        layers.topic_value("min.insync.replicas", image.configs(&ConfigResource::topic(topic)));
+    value.and_then(|value| value.as_i64()).and_then(|value| value.try_into().ok()).unwrap_or(1)
 }

@@ -125,8 +125,12 @@ struct Run {
     done: Vec<String>,
     /// The members of the group that have not left it.
     group: Vec<u32>,
-    /// A machine died and may still be in an ISR: nothing else may break.
+    /// A machine died and may still be in an ISR: no other process may end uncleanly, and under
+    /// min.insync.replicas of 1 nothing else may break.
     recovering: Option<NodeId>,
+    min_isr: u64,
+    /// No process ended uncleanly since every replica had everything.
+    is_unhurt: bool,
 }
 
 const TOPIC: &str = "t";
@@ -161,6 +165,8 @@ impl Simulation {
             done: Vec::new(),
             group: Vec::new(),
             recovering: None,
+            min_isr,
+            is_unhurt: true,
         };
         match run.play() {
             Ok(report) => Ok(report),
@@ -246,7 +252,9 @@ impl Run {
     }
 
     fn fault(&mut self) -> Result<()> {
-        if self.is_recovering() {
+        self.is_unhurt |= self.simulation.is_replicated_everywhere();
+        let is_recovering = self.is_recovering();
+        if is_recovering && self.min_isr < 2 {
             return self.mend();
         }
         // Mending is as likely as breaking, so that runs are neither idle nor dead.
@@ -256,6 +264,7 @@ impl Run {
         let node = self.any_node();
         let faults = self.plan.faults;
         match self.random.below(if self.plan.cleaning { 9 } else { 8 }) {
+            0 | 8 if is_recovering => self.mend(),
             0 if faults.crashes => self.crash(node),
             1 if faults.lossy_crashes => self.crash_machine(node),
             2 if faults.stops => self.stop(node),
@@ -300,6 +309,7 @@ impl Run {
         let loses = may_lose && self.random.one_in(2);
         let kind = if loses { CrashKind::LoseUnsynced } else { CrashKind::KeepPageCache };
         let changes = self.random.below(40);
+        self.is_unhurt = false;
         self.simulation.crash_in_cleaning(node, kind, changes);
         for _ in 0..30 {
             self.simulation.run_for(Duration::from_millis(50))?;
@@ -318,14 +328,22 @@ impl Run {
             return Ok(());
         }
         self.tell(format!("crash {node}"));
+        self.is_unhurt = false;
         self.simulation.crash(node, CrashKind::KeepPageCache)
     }
 
-    /// Only in a whole cluster: without eligible leader replicas nothing more is promised.
+    /// Under min.insync.replicas of 1 only in a whole cluster: nothing more is promised. Of 2, whenever no
+    /// other process may have lost records: of those that have everything committed, in the ISR or eligible,
+    /// one is left (C06).
     fn crash_machine(&mut self, node: NodeId) -> Result<()> {
-        if !self.simulation.is_replicated_everywhere() || !self.simulation.network.is_whole() {
+        let is_whole =
+            self.simulation.is_replicated_everywhere() && self.simulation.network.is_whole();
+        if self.simulation.node(node).running().is_none()
+            || !is_whole && (self.min_isr < 2 || !self.is_unhurt)
+        {
             return Ok(());
         }
+        self.is_unhurt = false;
         self.tell(format!("power cut at {node}"));
         self.recovering = Some(node);
         self.simulation.crash(node, CrashKind::LoseUnsynced)

@@ -9,6 +9,7 @@ mod questions;
 mod real;
 mod short;
 mod sim;
+mod standing;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use protocol::Uuid;
 pub use questions::{Answered, Ask, CONSUMER, Fetched};
 pub use real::RealStage;
 pub use sim::SimStage;
+pub use standing::Standing;
 
 /// The number of a node, from 1.
 pub type Node = i32;

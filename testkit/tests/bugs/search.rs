@@ -13,8 +13,8 @@ use testkit::sim::{Faults, RunPlan, Simulation};
 const USUAL: Range<u64> = 0..300;
 
 /// Searched only when seeds are asked for. The first took 231 seeds; 400 to 1000 did not show the next
-/// three. The last two were not searched so far: random runs begin no epoch under the same leader, and in
-/// them a next fetch always comes.
+/// three. The next two were not searched so far: random runs begin no epoch under the same leader, and in
+/// them a next fetch always comes. Nor was the last.
 const HARD: &[Bug] = &[
     Bug::OneStepEpochLookup,
     Bug::WatermarkFromCommittedIsr,
@@ -22,6 +22,7 @@ const HARD: &[Bug] = &[
     Bug::JoinsBelowEpochStart,
     Bug::SameLeaderNotFollowedAnew,
     Bug::WatermarkWaitsForNextFetch,
+    Bug::UncleanReplicaStaysEligible,
 ];
 
 fn seeds() -> Option<Range<u64>> {
@@ -39,7 +40,9 @@ fn plan(bug: Bug) -> RunPlan {
         Bug::OneStepEpochLookup | Bug::EpochsOutliveTruncation => {
             RunPlan { unclean: true, min_isr: 1, ..quick }
         }
-        Bug::JoinsBelowEpochStart => RunPlan { min_isr: 2, ..quick },
+        Bug::JoinsBelowEpochStart | Bug::UncleanReplicaStaysEligible => {
+            RunPlan { min_isr: 2, ..quick }
+        }
         Bug::LatestOffsetGoesBack => RunPlan { min_isr: 1, ..quick },
         Bug::StaleBrokerEpochJoins => {
             let faults = Faults { stops: false, clock_jumps: false, freezes: false, ..Faults::ALL };

@@ -397,3 +397,22 @@ fn h04_a_watermark_that_waits_for_the_next_fetch_waits_for_ever() {
     let bug = Bug::WatermarkWaitsForNextFetch;
     Story { bug, breaks: "L1", nodes: 5, replicas: &[4, 5], script, ..Story::USUAL }.tell();
 }
+
+/// b5 loses what it had not synced, and comes back while b4, which has everything, is away.
+#[test]
+fn c06_an_unclean_replica_that_stays_eligible_loses_what_was_committed() {
+    let script = |simulation: &mut Simulation| {
+        write(simulation, 4, -1, 3)?;
+        healthy(simulation)?;
+        simulation.crash(NodeId(5), CrashKind::LoseUnsynced)?;
+        simulation.wait_for_isr(TOPIC, 0, &[4])?;
+        simulation.stop_and_wait(NodeId(4))?;
+        until_led_by_none(simulation)?;
+        simulation.start(NodeId(5))?;
+        pass(simulation, 3000)?;
+        simulation.start(NodeId(4))?;
+        healthy(simulation)
+    };
+    let usual = Story { nodes: 5, replicas: &[4, 5], min_isr: 2, model: LOSSY, ..Story::USUAL };
+    Story { bug: Bug::UncleanReplicaStaysEligible, breaks: "I3", script, ..usual }.tell();
+}

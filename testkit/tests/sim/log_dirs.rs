@@ -170,7 +170,7 @@ fn the_only_replica_is_offline_with_its_directory_and_back_with_it_and_nothing_i
     assert_eq!(produce(&mut simulation, ONE, 0, "lost")?, STORAGE_ERROR);
     simulation.run_until("no leader", PATIENCE, |simulation| {
         let image = simulation.partition_image(TOPIC, 0);
-        image.is_some_and(|image| !image.has_leader() && image.isr == [ONE])
+        image.is_some_and(|image| !image.has_leader() && image.eligible_leader_replicas == [ONE])
     })?;
     simulation.crash(ONE, CrashKind::KeepPageCache)?;
     simulation.start(ONE)?;

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use protocol::{TopicIdPartition, Uuid};
+use protocol::{BrokerEpoch, TopicIdPartition, Uuid};
 use storage::{Disk, Identity, LogDir, LogDirError, LogError};
 
 use super::partition::{AfterLock, Partition};
@@ -47,6 +47,16 @@ pub fn open_dirs<D: Disk>(
         dirs.push(DirToLoad { path: path.clone(), opened });
     }
     Ok(dirs)
+}
+
+/// The registration that the last clean stop ended in every directory that works; -1 when one of them was
+/// not closed, or in another life. It proves to the controller that nothing is lost (C06).
+pub fn previous_broker_epoch<D: Disk>(dirs: &[DirToLoad<D>]) -> BrokerEpoch {
+    let working = dirs.iter().filter_map(|dir| dir.opened.as_ref().ok());
+    let mut epochs =
+        working.map(|dir| dir.clean_shutdown().map_or(BrokerEpoch::NONE, |left| left.broker_epoch));
+    let first = epochs.next().unwrap_or(BrokerEpoch::NONE);
+    if epochs.all(|epoch| epoch == first) { first } else { BrokerEpoch::NONE }
 }
 
 /// A log directory and whether it still works.

@@ -65,7 +65,7 @@ use crate::core::settings::StaticConfigs;
 pub use append::{ProduceEntry, ProduceOutcome, ProduceReply};
 pub use coordinated::{ProgressWatcher, Unsettled};
 pub use delete_records::{DeleteRecordsOutcome, DeleteRecordsReply};
-pub use dirs::{DirDescription, DirToLoad, open_dirs};
+pub use dirs::{DirDescription, DirToLoad, open_dirs, previous_broker_epoch};
 pub use fetch::{FetchParams, FetchReply, FetchResult};
 pub use offsets::{EpochEndAnswer, OffsetAnswer, OffsetQuery, special};
 pub use parked::Parked;

@@ -49,6 +49,11 @@ pub(in crate::metrics) fn add(page: &mut Page, facts: &ControllerFacts, trace: &
         "Leaders elected from outside the ISR while this controller decided.",
         trace.unclean_elections.get(),
     );
+    page.meter(
+        "kafka_controller_controllerstats_electionfromeligibleleaderreplicas",
+        "Leaders elected from the eligible leader replicas while this controller decided.",
+        trace.eligible_elections.get(),
+    );
     if let Some(image) = &facts.image {
         add_cluster(page, image);
     }

@@ -97,3 +97,25 @@ fn the_last_member_s_end_leaves_nobody_to_lead_and_that_is_told() {
         [("BrokerFenced", Why::HeartbeatTimeout), ("LeaderElected", Why::NoLeaderAvailable)]
     );
 }
+
+#[test]
+fn leaders_elected_without_an_isr_are_told_with_their_reason_c06() {
+    let mut cluster = Cluster::of(&[1, 2]);
+    cluster.create(&[&[1, 2]], &[("min.insync.replicas", "2")]);
+    cluster.fence(1);
+    cluster.fence(2);
+    let told = cluster.told(|cluster| cluster.unfence(1));
+    let unfenced = ("BrokerUnfenced", Why::HeartbeatCaughtUp);
+    assert_eq!(told, [unfenced, ("LeaderElected", Why::EligibleLeader)]);
+    cluster.set_isr(&[1, 2]);
+    cluster.fence(1);
+    cluster.fence(2);
+    cluster.pass(10_000);
+    assert_eq!(cluster.register(1, 201).error_code, 0);
+    assert_eq!(cluster.register(2, 202).error_code, 0);
+    let told = cluster.told(|cluster| {
+        cluster.unfence(1);
+        cluster.unfence(2);
+    });
+    assert_eq!(told[2..], [("LeaderElected", Why::LastKnownLeader)]);
+}
