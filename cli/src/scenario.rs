@@ -1,5 +1,5 @@
-//! `highwater scenario`: the stories of `scenarios`, told line by line, in the simulator or by a real
-//! cluster. A story that is not true ends with exit code 1 and its verdict.
+//! `highwater scenario`: the stories of `scenarios`, told line by line, in the simulator, by a real cluster
+//! or by Apache Kafka. A story that is not true ends with exit code 1 and its verdict.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use scenarios::{Broken, Scenario, TRANSCRIPT_SEED, find, keeps_from_reality, list, tell};
 use testkit::real::Cluster;
 use testkit::sim::write_trace_lines;
-use testkit::stage::{RealStage, SimStage};
+use testkit::stage::{KafkaStage, RealStage, SimStage};
 
 /// What to do with the stories.
 #[derive(Debug, Subcommand)]
@@ -29,6 +29,10 @@ pub struct RunArguments {
     /// Tell it with a cluster of processes on this machine, in real time.
     #[arg(long, conflicts_with_all = ["trace", "seed"])]
     real: bool,
+    /// Tell it with a cluster of Apache Kafka: needs Java, and refkafka where its sources are or where
+    /// the variable REFKAFKA says.
+    #[arg(long, conflicts_with_all = ["real", "trace", "seed"])]
+    kafka: bool,
     /// Write every event of every node to this file as JSON Lines. (A real cluster tells no events.)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -46,6 +50,8 @@ pub fn run(command: &ScenarioCommand) -> Result<()> {
             let scenario = find(&arguments.name)?;
             if arguments.real {
                 run_real(scenario, &mut out)
+            } else if arguments.kafka {
+                run_kafka(scenario, &mut out)
             } else {
                 run_simulated(scenario, arguments.seed, arguments.trace.as_deref(), &mut out)
             }
@@ -72,6 +78,14 @@ fn run_real(scenario: &Scenario, out: &mut dyn Write) -> Result<()> {
     }
     let cluster = Cluster::builder().binary(std::env::current_exe()?);
     let mut stage = RealStage::start_with(scenario.needs, cluster)?;
+    verdict(scenario, tell(scenario, &mut stage, &mut printer(out)).map(|_| ()))
+}
+
+fn run_kafka(scenario: &Scenario, out: &mut dyn Write) -> Result<()> {
+    if let Some(ability) = scenario.demands.first() {
+        bail!("{} wants {ability}, which nobody can with Kafka's processes", scenario.name);
+    }
+    let mut stage = KafkaStage::start_kafka(scenario.needs)?;
     verdict(scenario, tell(scenario, &mut stage, &mut printer(out)).map(|_| ()))
 }
 

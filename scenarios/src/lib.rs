@@ -11,7 +11,7 @@ mod stories;
 mod story;
 
 use anyhow::{Context, Result, bail};
-use testkit::stage::{Ability, ClusterNeeds, RealStage, SimStage, Stage};
+use testkit::stage::{Ability, ClusterNeeds, KafkaStage, RealStage, SimStage, Stage};
 
 pub use stories::list;
 pub use story::{Broken, Story, Transcript};
@@ -99,7 +99,23 @@ pub fn tell(
         let (name, stage) = (scenario.name, stage.name());
         bail!("{name} wants {ability}, which a {stage} cluster does not offer here");
     }
-    Story::tell(scenario, stage, listener)
+    Story::tell(scenario, stage, true, listener)
+}
+
+/// Tells a story as a stage without any ability would: what clients and processes can do, and nothing
+/// else. So two clusters can be compared of which one can do more.
+///
+/// # Errors
+/// A story that demands an ability; or as [`tell`].
+pub fn tell_plainly(
+    scenario: &Scenario,
+    stage: &mut dyn Stage,
+    listener: &mut dyn FnMut(&str),
+) -> Result<Transcript> {
+    if let Some(ability) = scenario.demands.first() {
+        bail!("{} wants {ability}", scenario.name);
+    }
+    Story::tell(scenario, stage, false, listener)
 }
 
 /// Tells a story in the simulator.
@@ -118,4 +134,13 @@ pub fn run_simulated(name: &str, seed: u64, listener: &mut dyn FnMut(&str)) -> R
 pub fn run_real(name: &str, listener: &mut dyn FnMut(&str)) -> Result<Transcript> {
     let scenario = find(name)?;
     tell(scenario, &mut RealStage::start(scenario.needs)?, listener)
+}
+
+/// Tells a story with a cluster of Apache Kafka.
+///
+/// # Errors
+/// As [`tell`], when no story has this name, and when Kafka or Java is not here.
+pub fn run_kafka(name: &str, listener: &mut dyn FnMut(&str)) -> Result<Transcript> {
+    let scenario = find(name)?;
+    tell(scenario, &mut KafkaStage::start_kafka(scenario.needs)?, listener)
 }

@@ -42,6 +42,8 @@ impl fmt::Display for Broken {
 pub struct Story<'a> {
     pub(crate) stage: &'a mut dyn Stage,
     listener: &'a mut dyn FnMut(&str),
+    /// Whether the script may use what this stage can and others cannot.
+    uses_abilities: bool,
     columns: Vec<Node>,
     text: String,
     events: Vec<StageEvent>,
@@ -59,6 +61,7 @@ impl<'a> Story<'a> {
     pub(crate) fn tell(
         scenario: &Scenario,
         stage: &'a mut dyn Stage,
+        uses_abilities: bool,
         listener: &'a mut dyn FnMut(&str),
     ) -> Result<Transcript> {
         let mut columns = [scenario.replicas, scenario.also_shown].concat();
@@ -66,6 +69,7 @@ impl<'a> Story<'a> {
         let mut story = Story {
             stage,
             listener,
+            uses_abilities,
             columns,
             text: String::new(),
             events: Vec::new(),
@@ -188,9 +192,9 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether the stage can do this.
+    /// Whether the stage can do this, and the story may use it.
     pub fn can(&self, ability: Ability) -> bool {
-        self.stage.can(ability)
+        self.uses_abilities && self.stage.can(ability)
     }
 
     /// Writes one batch to the leader and gives the offset it was acknowledged at.

@@ -20,6 +20,7 @@ mod metrics;
 mod readers_on_followers;
 mod simulator;
 mod stories;
+mod stories_on_kafka;
 mod tls;
 mod volume;
 mod zero_copy;

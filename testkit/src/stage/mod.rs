@@ -1,10 +1,12 @@
-//! What a story needs of a cluster, whether it is simulated or real: the same script runs on both.
+//! What a story needs of a cluster, whether it is simulated, real, or Apache Kafka: the same script runs on
+//! all.
 //!
 //! The simulated stage can do everything. The real one has no hands in the network: it cannot cut or
 //! hold single messages, and it sees no event of the brokers, only their answers and their files. A
 //! story asks [`Stage::can`] before it does what only one of them can, and says in its file how it
 //! reaches the same situation otherwise.
 
+mod kafka;
 mod questions;
 mod real;
 mod short;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::{RequestBody, ResponseBody};
 
+pub use kafka::KafkaStage;
 pub use protocol::Uuid;
 pub use questions::{Answered, Ask, CONSUMER, Fetched};
 pub use real::RealStage;
@@ -169,7 +172,7 @@ pub struct StageEvent {
 
 /// A cluster to tell a story with. Topics have one partition.
 pub trait Stage {
-    /// `simulated` or `real`.
+    /// `simulated`, `real` or `kafka`.
     fn name(&self) -> &'static str;
 
     /// Whether it can do this.

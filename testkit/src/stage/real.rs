@@ -13,12 +13,12 @@ use super::{
     Stage, StageEvent, Written,
 };
 use crate::client::{Client, batch_of};
-use crate::real::{Cluster, ClusterBuilder, Links, Plane};
+use crate::real::{Cluster, ClusterBuilder, Links, OnSockets, Plane};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// Timeouts short enough for stories of a few seconds.
-const SHORT: &[(&str, &str)] = &[
+pub(super) const SHORT: &[(&str, &str)] = &[
     ("broker.session.timeout.ms", "1500"),
     ("broker.heartbeat.interval.ms", "200"),
     ("replica.lag.time.max.ms", "2000"),
@@ -30,10 +30,10 @@ const SHORT: &[(&str, &str)] = &[
 ];
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// A cluster of child processes on stage.
+/// A cluster of processes on stage: ours, unless said otherwise.
 #[derive(Debug)]
-pub struct RealStage {
-    cluster: Cluster,
+pub struct RealStage<C = Cluster> {
+    cluster: C,
     frozen: BTreeSet<Node>,
     /// Requests that wait for their answers, each on a connection of its own.
     waiting: BTreeMap<u64, Waiting>,
@@ -48,7 +48,7 @@ struct Waiting {
     version: i16,
 }
 
-impl RealStage {
+impl RealStage<Cluster> {
     /// Starts a cluster as the story needs it, with all brokers alive.
     ///
     /// # Errors
@@ -71,23 +71,25 @@ impl RealStage {
         for (key, value) in SHORT.iter().chain(needs.settings) {
             builder = builder.set(key, value);
         }
-        Ok(Self {
-            cluster: builder.start()?,
-            frozen: BTreeSet::new(),
-            waiting: BTreeMap::new(),
-            next_sent: 0,
-        })
+        Ok(Self::on(builder.start()?))
+    }
+}
+
+impl<C: OnSockets> RealStage<C> {
+    /// A stage on a cluster that lives.
+    pub fn on(cluster: C) -> Self {
+        Self { cluster, frozen: BTreeSet::new(), waiting: BTreeMap::new(), next_sent: 0 }
     }
 
     /// The cluster behind it.
-    pub fn cluster(&mut self) -> &mut Cluster {
+    pub fn cluster(&mut self) -> &mut C {
         &mut self.cluster
     }
 }
 
-impl Stage for RealStage {
+impl<C: OnSockets> Stage for RealStage<C> {
     fn name(&self) -> &'static str {
-        "real"
+        self.cluster.kind()
     }
 
     fn can(&self, ability: Ability) -> bool {
@@ -99,10 +101,10 @@ impl Stage for RealStage {
     }
 
     fn process(&self, node: Node) -> Process {
-        match self.cluster.pid(node) {
-            None => Process::IsDown,
-            Some(_) if self.frozen.contains(&node) => Process::IsFrozen,
-            Some(_) => Process::Runs,
+        match self.cluster.is_running(node) {
+            false => Process::IsDown,
+            true if self.frozen.contains(&node) => Process::IsFrozen,
+            true => Process::Runs,
         }
     }
 
@@ -151,7 +153,7 @@ impl Stage for RealStage {
     }
 
     fn start(&mut self, node: Node) -> Result<()> {
-        Cluster::start(&mut self.cluster, node)
+        self.cluster.start(node)
     }
 
     fn stop(&mut self, node: Node) -> Result<()> {
@@ -241,12 +243,14 @@ impl Stage for RealStage {
             bail!("b{node} does not answer");
         }
         let records = self.cluster.read_replica(node, topic, 0)?;
-        let leader = self.cluster.partition(topic, 0).map_or(-1, |seen| seen.leader_id);
+        // Only a leader answers this; metadata may be ahead of it.
+        let earliest = self.cluster.client(node)?.list_offset(topic, 0, -2);
+        let leads = earliest.is_ok_and(|(error_code, _)| error_code == 0);
         let log_end = records.last().map_or(0, |record| record.offset + 1);
         // Its first records may be deleted.
         let told = self.cluster.high_watermark(node, topic, 0, 0);
         let told = told.or_else(|_| self.cluster.high_watermark(node, topic, 0, log_end));
-        Ok(ReplicaView { leads: leader == node, high_watermark: told.unwrap_or(-1), log_end })
+        Ok(ReplicaView { leads, high_watermark: told.unwrap_or(-1), log_end })
     }
 
     fn wait(&mut self, what: &str, reached: &mut dyn FnMut(&mut dyn Stage) -> bool) -> Result<()> {

@@ -1,0 +1,189 @@
+//! A cluster of Apache Kafka itself, to compare with: started, killed, stopped, frozen and started again
+//! through the script `refkafka`, which lies beside this project and not in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use super::cluster::NodeId;
+use super::on_sockets::OnSockets;
+use super::process::free_ports;
+
+/// Names the script where it lies elsewhere.
+const SCRIPT: &str = "REFKAFKA";
+/// How often a start is tried: ports that were free may not be so seconds later.
+const ATTEMPTS: usize = 3;
+/// A Java process needs its time, on a busy machine more of it.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Options of the virtual machine with which it starts soonest; the nodes share few cores.
+const JVM: &str = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.awt.headless=true";
+const HEAP: &str = "256m";
+
+/// A running Kafka of some nodes, each broker and controller; dropping it ends it.
+#[derive(Debug)]
+pub struct KafkaCluster {
+    script: PathBuf,
+    folder: TempDir,
+    ports: BTreeMap<NodeId, u16>,
+    running: BTreeSet<NodeId>,
+    frozen: BTreeSet<NodeId>,
+}
+
+impl KafkaCluster {
+    /// The script that starts one.
+    ///
+    /// # Errors
+    /// When it is not here, or Java is not; the error says what is missing.
+    pub fn script() -> Result<PathBuf> {
+        let beside = "../../shared/reference-kafka/refkafka";
+        let script = std::env::var_os(SCRIPT)
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beside), PathBuf::from);
+        ensure!(script.exists(), "no Kafka to compare with: {} is not there", script.display());
+        let java = Command::new("java").arg("-version").output();
+        ensure!(java.is_ok_and(|output| output.status.success()), "no Java to run Kafka with");
+        Ok(script)
+    }
+
+    /// Starts so many nodes with these settings, and waits until each knows all as live.
+    ///
+    /// # Errors
+    /// When they do not come to life.
+    pub fn start(script: &Path, nodes: NodeId, settings: &[(&str, &str)]) -> Result<Self> {
+        let attempts = (1..ATTEMPTS).find_map(|_| Self::try_start(script, nodes, settings).ok());
+        attempts.map_or_else(|| Self::try_start(script, nodes, settings), Ok)
+    }
+
+    fn try_start(script: &Path, nodes: NodeId, settings: &[(&str, &str)]) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("kafka-").tempdir()?;
+        let first = free_row(2 * u16::try_from(nodes)?)?;
+        // A node has two ports: clients come to the first, controllers to the second.
+        let ports: BTreeMap<NodeId, u16> = (1..=nodes).zip((first..).step_by(2)).collect();
+        let running = ports.keys().copied().collect();
+        let mut cluster =
+            Self { script: script.to_owned(), folder, ports, running, frozen: BTreeSet::new() };
+        let (count, port) = (nodes.to_string(), first.to_string());
+        let mut arguments = vec!["--brokers", &count, "--port", &port, "--heap", HEAP];
+        let settings: Vec<String> =
+            settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        cluster.run("up", &arguments)?;
+        cluster.wait_until_all_live()?;
+        Ok(cluster)
+    }
+
+    /// Runs the script for this cluster.
+    fn run(&self, command: &str, arguments: &[&str]) -> Result<()> {
+        let mut line = Command::new(&self.script);
+        line.arg(command).arg("--dir").arg(self.folder.path()).args(arguments);
+        let output = line.env("REFKAFKA_JVM", JVM).output()?;
+        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "refkafka {command} {arguments:?}: {problem}");
+        Ok(())
+    }
+
+    fn order(&self, node: NodeId, order: &str) -> Result<()> {
+        self.run("node", &[&node.to_string(), order])
+    }
+
+    fn node_folder(&self, node: NodeId) -> PathBuf {
+        self.folder.path().join(format!("node{node}"))
+    }
+
+    /// What a node printed so far, over all its lives.
+    pub fn output(&self, node: NodeId) -> String {
+        fs::read_to_string(self.node_folder(node).join("log")).unwrap_or_default()
+    }
+
+    fn has_process(&self, node: NodeId) -> bool {
+        let Ok(pid) = fs::read_to_string(self.node_folder(node).join("pid")) else { return false };
+        let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        // A zombie has ended.
+        status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    }
+}
+
+/// The first of so many free ports in a row.
+fn free_row(count: u16) -> Result<u16> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let row_from =
+        |first: &u16| first.checked_add(count).is_some_and(|end| (*first..end).all(is_free));
+    free_ports(40)?.into_iter().find(row_from).context("not enough free ports in a row")
+}
+
+impl Drop for KafkaCluster {
+    fn drop(&mut self) {
+        // Fails only when there is nothing to end.
+        let _ = self.run("down", &[]);
+    }
+}
+
+impl OnSockets for KafkaCluster {
+    fn kind(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.ports.keys().copied().collect()
+    }
+
+    fn responsive(&self) -> Vec<NodeId> {
+        self.running.difference(&self.frozen).copied().collect()
+    }
+
+    fn is_running(&self, node: NodeId) -> bool {
+        self.running.contains(&node)
+    }
+
+    fn address(&self, node: NodeId) -> String {
+        format!("127.0.0.1:{}", self.ports[&node])
+    }
+
+    fn data_folder(&self, node: NodeId) -> PathBuf {
+        self.node_folder(node).join("data")
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        match self.running.iter().find(|node| !self.has_process(**node)) {
+            Some(node) => bail!("node {node} ended by itself:\n{}", self.output(*node)),
+            None => Ok(()),
+        }
+    }
+
+    fn start(&mut self, node: NodeId) -> Result<()> {
+        ensure!(!self.running.contains(&node), "node {node} runs already");
+        self.order(node, "start")?;
+        self.running.insert(node);
+        Ok(())
+    }
+
+    fn kill(&mut self, node: NodeId) -> Result<()> {
+        self.frozen.remove(&node);
+        self.running.remove(&node);
+        self.order(node, "kill")
+    }
+
+    fn stop(&mut self, node: NodeId) -> Result<()> {
+        self.running.remove(&node);
+        self.order(node, "stop")
+    }
+
+    fn freeze(&mut self, node: NodeId) -> Result<()> {
+        self.frozen.insert(node);
+        self.order(node, "pause")
+    }
+
+    fn thaw(&mut self, node: NodeId) -> Result<()> {
+        self.frozen.remove(&node);
+        self.order(node, "resume")
+    }
+}
