@@ -6,7 +6,7 @@ use testkit::stage::{Answered, Ask, CONSUMER, Fetched, Node, PartitionView, Proc
 use crate::story::{PATIENCE, Story, TOPIC};
 
 impl Story<'_> {
-    fn told<T>(&mut self, answer: &str, seen: T) -> Result<T> {
+    pub(crate) fn told<T>(&mut self, answer: &str, seen: T) -> Result<T> {
         self.flush()?;
         self.line(&format!("   {answer}"));
         Ok(seen)
@@ -103,7 +103,7 @@ impl Story<'_> {
         self.told_fetch(seen)
     }
 
-    fn told_fetch(&mut self, seen: Fetched) -> Result<Fetched> {
+    pub(crate) fn told_fetch(&mut self, seen: Fetched) -> Result<Fetched> {
         let answer = match (seen.error_code, seen.diverging) {
             (0, Some((epoch, end))) => format!("they part: e{epoch} ends at {end}"),
             (0, None) => format!("{} records, hw {}", seen.records.len(), seen.high_watermark),
@@ -124,12 +124,13 @@ impl Story<'_> {
         time: i64,
     ) -> Result<(i16, i64)> {
         let what = match time {
-            -1 => "latest",
-            -2 => "earliest",
-            other => bail!("no story asks for {other}"),
+            -1 => "the latest offset".to_owned(),
+            -2 => "the earliest offset".to_owned(),
+            -3 => "the offset of the latest time".to_owned(),
+            other => format!("the offset of time {other}"),
         };
         let since = if epoch >= 0 { format!(", knowing of e{epoch}") } else { String::new() };
-        self.say(&format!("ask b{node} for the {what} offset (v{version}){since}"))?;
+        self.say(&format!("ask b{node} for {what} (v{version}){since}"))?;
         let (code, offset) = self.stage.list_offset(node, TOPIC, version, epoch, time)?;
         self.told(&offset_or_error(code, offset), (code, offset))
     }

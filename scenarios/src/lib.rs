@@ -6,6 +6,9 @@
 //! the replicas stand then (`=`), and what must be true (`ok`). It fails at the first claim that is not.
 
 mod asking;
+mod controllers;
+mod producers;
+mod sessions;
 #[path = "../stories/mod.rs"]
 mod stories;
 mod story;

@@ -25,6 +25,7 @@ fn script(story: &mut Story<'_>) -> Result<()> {
     story.start(3)?;
     story.until_isr(&[1, 2, 3])?;
     story.produce(-1, &["m1"])?;
+    story.until_high_watermark(1, 2)?;
     let now = story.partition()?.leader_epoch;
     let (leader, follower) = (2, 1);
     for (epoch, led, followed) in [(-1, 0, 6), (now, 0, 6), (now - 1, 74, 74), (now + 1, 75, 75)] {

@@ -4,25 +4,29 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::messages::MetadataResponse;
+use protocol::messages::create_topics_request::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
+};
 use protocol::messages::metadata_response::MetadataResponsePartition;
+use protocol::messages::{CreateTopicsRequest, MetadataResponse};
 use tempfile::TempDir;
 
 use super::encryption::Encryption;
 use super::links::Links;
-use super::on_sockets::OnSockets;
 use super::process::{NodeProcess, find_binary, free_ports};
-use crate::client::{Client, ReadRecord};
+use crate::client::{Client, ReadRecord, fetch_request};
 
 /// The number of a node, from 1.
 pub type NodeId = i32;
 
 /// How long a wait takes before it fails, unless the builder says otherwise.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks at the cluster.
+const POLL: Duration = Duration::from_millis(10);
 
 /// What a cluster shall be.
 #[derive(Clone, Debug)]
@@ -312,26 +316,72 @@ impl Cluster {
 
     /// A connection to a node.
     pub fn client(&self, node: NodeId) -> Result<Client> {
-        OnSockets::client(self, node)
+        Client::connect(&format!("{}:{}", self.host(node), self.port(node)), self.patience)
     }
 
     /// The cluster as some responsive node sees it.
     pub fn metadata(&self) -> Result<MetadataResponse> {
-        OnSockets::metadata(self)
+        let mut last = None;
+        for (node, process) in &self.running {
+            if process.is_frozen() {
+                continue;
+            }
+            match self.client(*node).and_then(|mut client| client.metadata()) {
+                Ok(metadata) => return Ok(metadata),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("no node runs")))
     }
 
     /// Waits for `what` to come true; fails after the cluster's patience with what was seen last.
     pub fn wait_for<T>(
         &mut self,
         what: &str,
-        look: impl FnMut(&Cluster) -> Result<std::result::Result<T, String>>,
+        mut look: impl FnMut(&Cluster) -> Result<std::result::Result<T, String>>,
     ) -> Result<T> {
-        OnSockets::wait_for(self, what, look)
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let seen = match look(self) {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(seen)) => seen,
+                Err(error) => format!("{error:#}"),
+            };
+            self.check_alive()?;
+            if Instant::now() > deadline {
+                bail!("waited {:?} for {what}; last: {seen}", self.patience);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        let mut ended = None;
+        for (node, process) in &mut self.running {
+            if !process.is_running()? {
+                ended = Some(*node);
+            }
+        }
+        match ended {
+            Some(node) => bail!("node {node} ended by itself:\n{}", self.output(node)),
+            None => Ok(()),
+        }
     }
 
     /// Waits until every running node knows every running node as live.
     pub fn wait_until_all_live(&mut self) -> Result<()> {
-        OnSockets::wait_until_all_live(self)
+        let nodes: Vec<NodeId> = self.running.keys().copied().collect();
+        self.wait_for("all brokers to be live on all nodes", move |cluster| {
+            for node in &nodes {
+                let metadata = cluster.client(*node)?.metadata()?;
+                let mut live: Vec<NodeId> = metadata.brokers.iter().map(|b| b.node_id).collect();
+                live.sort_unstable();
+                if live != nodes {
+                    return Ok(Err(format!("node {node} sees {live:?}")));
+                }
+            }
+            Ok(Ok(()))
+        })
     }
 
     /// Creates a topic with one partition per list of replicas, the first of each preferred, and
@@ -342,17 +392,45 @@ impl Cluster {
         partitions: &[&[NodeId]],
         configs: &[(&str, &str)],
     ) -> Result<()> {
-        OnSockets::create_topic(self, topic, partitions, configs)
+        let request = create_topic_request(topic, partitions, configs);
+        self.wait_for("the topic to be created", |cluster| {
+            let node = *cluster.running.keys().next().context("no node runs")?;
+            let response = cluster.client(node)?.call(5, request.clone())?;
+            let result = response.topics.first().context("no topic in the answer")?;
+            match result.error_code {
+                // Created now, or by a try whose answer was lost.
+                0 | 36 => Ok(Ok(())),
+                code => Ok(Err(format!("error {code}: {:?}", result.error_message))),
+            }
+        })?;
+        let nodes: Vec<NodeId> = self.running.keys().copied().collect();
+        let wanted = partitions.len();
+        self.wait_for("the topic to be known everywhere", |cluster| {
+            for node in &nodes {
+                let metadata = cluster.client(*node)?.metadata()?;
+                let known = partitions_of(&metadata, topic);
+                if known.iter().filter(|partition| partition.leader_id >= 0).count() != wanted {
+                    return Ok(Err(format!("node {node} sees {known:?}")));
+                }
+            }
+            Ok(Ok(()))
+        })
     }
 
     /// One partition as a responsive node sees it.
     pub fn partition(&self, topic: &str, partition: i32) -> Result<MetadataResponsePartition> {
-        OnSockets::partition(self, topic, partition)
+        let metadata = self.metadata()?;
+        let found = partitions_of(&metadata, topic)
+            .into_iter()
+            .find(|candidate| candidate.partition_index == partition);
+        found.with_context(|| format!("no partition {topic}-{partition}"))
     }
 
     /// The leader of a partition; an error while it has none.
     pub fn leader(&self, topic: &str, partition: i32) -> Result<NodeId> {
-        OnSockets::leader(self, topic, partition)
+        let leader = self.partition(topic, partition)?.leader_id;
+        ensure!(leader >= 0, "{topic}-{partition} has no leader");
+        Ok(leader)
     }
 
     /// Waits until the partition is led by a node other than `old`; returns the new leader.
@@ -390,7 +468,7 @@ impl Cluster {
         topic: &str,
         partition: i32,
     ) -> Result<Vec<ReadRecord>> {
-        OnSockets::read_replica(self, node, topic, partition)
+        read_log_files(&self.data_folder(node).join(format!("{topic}-{partition}")))
     }
 
     /// The high watermark that a node gives with a fetch at `offset`.
@@ -401,7 +479,10 @@ impl Cluster {
         partition: i32,
         offset: i64,
     ) -> Result<i64> {
-        OnSockets::high_watermark(self, node, topic, partition, offset)
+        let data =
+            self.client(node)?.fetch_with(12, fetch_request(topic, partition, offset), topic)?;
+        ensure!(data.error_code == 0, "fetch from node {node}: error {}", data.error_code);
+        Ok(data.high_watermark)
     }
 
     /// Waits until all running replicas hold the same records; returns them.
@@ -425,78 +506,64 @@ impl Cluster {
     }
 }
 
-impl OnSockets for Cluster {
-    fn kind(&self) -> &'static str {
-        "real"
+/// Reads the batches of all segments in a partition's folder, in offset order.
+pub(super) fn read_log_files(folder: &Path) -> Result<Vec<ReadRecord>> {
+    let mut segments: Vec<PathBuf> = fs::read_dir(folder)
+        .with_context(|| format!("cannot list {}", folder.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    segments.sort();
+    let mut records = Vec::new();
+    for segment in segments {
+        let bytes = fs::read(&segment)?;
+        crate::client::read_batches(bytes.into(), 0, &mut records)
+            .with_context(|| format!("in {}", segment.display()))?;
     }
+    Ok(records)
+}
 
-    fn nodes(&self) -> Vec<NodeId> {
-        Cluster::nodes(self)
-    }
+pub(super) fn partitions_of(
+    metadata: &MetadataResponse,
+    topic: &str,
+) -> Vec<MetadataResponsePartition> {
+    metadata
+        .topics
+        .iter()
+        .filter(|known| known.name.as_deref() == Some(topic))
+        .flat_map(|known| known.partitions.clone())
+        .collect()
+}
 
-    fn responsive(&self) -> Vec<NodeId> {
-        let awake = self.running.iter().filter(|(_, process)| !process.is_frozen());
-        awake.map(|(node, _)| *node).collect()
-    }
-
-    fn is_running(&self, node: NodeId) -> bool {
-        self.running.contains_key(&node)
-    }
-
-    fn address(&self, node: NodeId) -> String {
-        format!("{}:{}", self.host(node), self.port(node))
-    }
-
-    fn data_folder(&self, node: NodeId) -> PathBuf {
-        Cluster::data_folder(self, node)
-    }
-
-    fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    fn check_alive(&mut self) -> Result<()> {
-        let mut ended = None;
-        for (node, process) in &mut self.running {
-            if !process.is_running()? {
-                ended = Some(*node);
-            }
-        }
-        match ended {
-            Some(node) => bail!("node {node} ended by itself:\n{}", self.output(node)),
-            None => Ok(()),
-        }
-    }
-
-    fn start(&mut self, node: NodeId) -> Result<()> {
-        Cluster::start(self, node)
-    }
-
-    fn kill(&mut self, node: NodeId) -> Result<()> {
-        Cluster::kill(self, node)
-    }
-
-    fn stop(&mut self, node: NodeId) -> Result<()> {
-        Cluster::stop(self, node)
-    }
-
-    fn freeze(&mut self, node: NodeId) -> Result<()> {
-        Cluster::freeze(self, node)
-    }
-
-    fn thaw(&mut self, node: NodeId) -> Result<()> {
-        Cluster::thaw(self, node)
-    }
-
-    fn can_cut(&self) -> bool {
-        Cluster::can_cut(self)
-    }
-
-    fn cut(&mut self, one: NodeId, other: NodeId, plane: Plane) -> Result<()> {
-        Cluster::cut(self, one, other, plane)
-    }
-
-    fn heal(&mut self) -> Result<()> {
-        Cluster::heal(self)
+pub(super) fn create_topic_request(
+    topic: &str,
+    partitions: &[&[NodeId]],
+    configs: &[(&str, &str)],
+) -> CreateTopicsRequest {
+    CreateTopicsRequest {
+        topics: vec![CreatableTopic {
+            name: topic.into(),
+            num_partitions: -1,
+            replication_factor: -1,
+            assignments: (0..)
+                .zip(partitions)
+                .map(|(index, replicas)| CreatableReplicaAssignment {
+                    partition_index: index,
+                    broker_ids: replicas.to_vec(),
+                    ..Default::default()
+                })
+                .collect(),
+            configs: configs
+                .iter()
+                .map(|(name, value)| CreatableTopicConfig {
+                    name: (*name).into(),
+                    value: Some((*value).into()),
+                    ..Default::default()
+                })
+                .collect(),
+            ..Default::default()
+        }],
+        timeout_ms: 20_000,
+        ..Default::default()
     }
 }

@@ -6,14 +6,17 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use protocol::messages::MetadataResponse;
+use protocol::messages::metadata_response::MetadataResponsePartition;
 use tempfile::TempDir;
 
-use super::cluster::NodeId;
+use super::cluster::{NodeId, create_topic_request, partitions_of, read_log_files};
 use super::on_sockets::OnSockets;
 use super::process::free_ports;
+use crate::client::{Client, ReadRecord};
 
 /// Names the script where it lies elsewhere.
 const SCRIPT: &str = "REFKAFKA";
@@ -21,6 +24,8 @@ const SCRIPT: &str = "REFKAFKA";
 const ATTEMPTS: usize = 3;
 /// A Java process needs its time, on a busy machine more of it.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause between two looks at the cluster.
+const POLL: Duration = Duration::from_millis(10);
 /// Options of the virtual machine with which it starts soonest; the nodes share few cores.
 const JVM: &str = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.awt.headless=true";
 const HEAP: &str = "256m";
@@ -65,7 +70,7 @@ impl KafkaCluster {
         // A node has two ports: clients come to the first, controllers to the second.
         let ports: BTreeMap<NodeId, u16> = (1..=nodes).zip((first..).step_by(2)).collect();
         let running = ports.keys().copied().collect();
-        let mut cluster =
+        let cluster =
             Self { script: script.to_owned(), folder, ports, running, frozen: BTreeSet::new() };
         let (count, port) = (nodes.to_string(), first.to_string());
         let mut arguments = vec!["--brokers", &count, "--port", &port, "--heap", HEAP];
@@ -100,6 +105,65 @@ impl KafkaCluster {
         fs::read_to_string(self.node_folder(node).join("log")).unwrap_or_default()
     }
 
+    /// The nodes that run and are not frozen.
+    pub fn responsive(&self) -> Vec<NodeId> {
+        self.running.difference(&self.frozen).copied().collect()
+    }
+
+    /// The cluster as some responsive node sees it.
+    ///
+    /// # Errors
+    /// When none answers.
+    pub fn metadata(&self) -> Result<MetadataResponse> {
+        let mut last = None;
+        for node in self.responsive() {
+            match self.client(node).and_then(|mut client| client.metadata()) {
+                Ok(metadata) => return Ok(metadata),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("no node runs")))
+    }
+
+    /// Waits until every running node's metadata is as wanted; `look` says what is not.
+    ///
+    /// # Errors
+    /// When that does not come, or a node ends by itself.
+    pub fn wait_for_all(
+        &self,
+        what: &str,
+        look: impl Fn(&MetadataResponse) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        for node in self.responsive() {
+            loop {
+                let seen = self.client(node).and_then(|mut client| client.metadata());
+                let seen = match seen.map(|metadata| look(&metadata)) {
+                    Ok(Ok(())) => break,
+                    Ok(Err(seen)) => seen,
+                    Err(error) => format!("{error:#}"),
+                };
+                ensure!(self.has_process(node), "node {node} ended:\n{}", self.output(node));
+                ensure!(Instant::now() < deadline, "{what} did not come, node {node}: {seen}");
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every running node knows every running node as live.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub fn wait_until_all_live(&self) -> Result<()> {
+        let nodes = self.responsive();
+        self.wait_for_all("all brokers to be live", |metadata| {
+            let mut live: Vec<NodeId> = metadata.brokers.iter().map(|b| b.node_id).collect();
+            live.sort_unstable();
+            if live == nodes { Ok(()) } else { Err(format!("it sees {live:?}")) }
+        })
+    }
+
     fn has_process(&self, node: NodeId) -> bool {
         let Ok(pid) = fs::read_to_string(self.node_folder(node).join("pid")) else { return false };
         let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
@@ -132,31 +196,8 @@ impl OnSockets for KafkaCluster {
         self.ports.keys().copied().collect()
     }
 
-    fn responsive(&self) -> Vec<NodeId> {
-        self.running.difference(&self.frozen).copied().collect()
-    }
-
     fn is_running(&self, node: NodeId) -> bool {
         self.running.contains(&node)
-    }
-
-    fn address(&self, node: NodeId) -> String {
-        format!("127.0.0.1:{}", self.ports[&node])
-    }
-
-    fn data_folder(&self, node: NodeId) -> PathBuf {
-        self.node_folder(node).join("data")
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
-    }
-
-    fn check_alive(&mut self) -> Result<()> {
-        match self.running.iter().find(|node| !self.has_process(**node)) {
-            Some(node) => bail!("node {node} ended by itself:\n{}", self.output(*node)),
-            None => Ok(()),
-        }
     }
 
     fn start(&mut self, node: NodeId) -> Result<()> {
@@ -185,5 +226,39 @@ impl OnSockets for KafkaCluster {
     fn thaw(&mut self, node: NodeId) -> Result<()> {
         self.frozen.remove(&node);
         self.order(node, "resume")
+    }
+
+    fn client(&self, node: NodeId) -> Result<Client> {
+        Client::connect(&format!("127.0.0.1:{}", self.ports[&node]), PATIENCE)
+    }
+
+    fn create_topic(
+        &mut self,
+        topic: &str,
+        partitions: &[&[NodeId]],
+        configs: &[(&str, &str)],
+    ) -> Result<()> {
+        let node = *self.responsive().first().context("no node runs")?;
+        let request = create_topic_request(topic, partitions, configs);
+        let response = self.client(node)?.call(5, request)?;
+        let result = response.topics.first().context("no topic in the answer")?;
+        let (code, message) = (result.error_code, &result.error_message);
+        ensure!(code == 0, "topic {topic}: error {code}: {message:?}");
+        self.wait_for_all("the topic", |metadata| {
+            let known = partitions_of(metadata, topic);
+            let led = known.iter().filter(|partition| partition.leader_id >= 0).count();
+            if led == partitions.len() { Ok(()) } else { Err(format!("{known:?}")) }
+        })
+    }
+
+    fn partition(&self, topic: &str, partition: i32) -> Result<MetadataResponsePartition> {
+        let known = partitions_of(&self.metadata()?, topic);
+        let found = known.into_iter().find(|candidate| candidate.partition_index == partition);
+        found.with_context(|| format!("no partition {topic}-{partition}"))
+    }
+
+    fn read_replica(&self, node: NodeId, topic: &str, partition: i32) -> Result<Vec<ReadRecord>> {
+        let folder = self.node_folder(node).join("data");
+        read_log_files(&folder.join(format!("{topic}-{partition}")))
     }
 }

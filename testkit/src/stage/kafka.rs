@@ -51,14 +51,9 @@ impl RealStage<KafkaCluster> {
         for topic in response.responses {
             ensure!(topic.error_code == 0, "{:?} stays: error {}", topic.name, topic.error_code);
         }
-        cluster.wait_for("the topics to be gone everywhere", |cluster| {
-            for node in cluster.nodes() {
-                let known = cluster.client(node)?.metadata()?.topics.len();
-                if known > 0 {
-                    return Ok(Err(format!("node {node} knows {known} topics")));
-                }
-            }
-            Ok(Ok(()))
+        cluster.wait_for_all("the topics to be gone", |metadata| {
+            let known = metadata.topics.len();
+            if known == 0 { Ok(()) } else { Err(format!("it knows {known} topics")) }
         })
     }
 }

@@ -6,9 +6,12 @@
 //! story asks [`Stage::can`] before it does what only one of them can, and says in its file how it
 //! reaches the same situation otherwise.
 
+mod control;
 mod kafka;
+mod producing;
 mod questions;
 mod real;
+mod sessions;
 mod short;
 mod sim;
 mod standing;
@@ -16,13 +19,16 @@ mod standing;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use protocol::{RequestBody, ResponseBody};
 
+pub use control::{Proposal, QuorumView};
 pub use kafka::KafkaStage;
+pub use producing::Stamp;
 pub use protocol::Uuid;
-pub use questions::{Answered, Ask, CONSUMER, Fetched};
+pub use questions::{Answered, Ask, CONSUMER, Fetched, TIMESTAMP_MS};
 pub use real::RealStage;
+pub use sessions::{SessionAnswer, SessionAsk};
 pub use sim::SimStage;
 pub use standing::Standing;
 
@@ -38,6 +44,10 @@ pub enum Ability {
     Hold,
     /// Have a log directory fail.
     FailDisk,
+    /// Have a machine lose its power, and with it what was not synced.
+    LosePower,
+    /// Ask the controller what only brokers ask.
+    AskController,
     /// Tell each decision of each broker.
     Events,
     /// Stop the world between two events, so that what lasts for one message can be seen.
@@ -50,6 +60,8 @@ impl fmt::Display for Ability {
             Ability::Cut => "links to be cut",
             Ability::Hold => "single messages to be held back",
             Ability::FailDisk => "a log directory to fail",
+            Ability::LosePower => "a machine to lose its power",
+            Ability::AskController => "the controller to be asked what only brokers ask",
             Ability::Events => "each decision to be told",
             Ability::ExactMoments => "the world to stop between two events",
         })
@@ -97,12 +109,14 @@ pub struct ClusterNeeds {
     pub settings: &'static [(&'static str, &'static str)],
     /// How many log directories each has; only a stage that can have them fail makes more than one.
     pub log_dirs: usize,
+    /// Whether machines may lose their power: what is claimed then, no replica alone can keep.
+    pub power_fails: bool,
 }
 
 impl ClusterNeeds {
     /// So many nodes with one log directory each, and no other wishes.
     pub const fn nodes(nodes: i32) -> Self {
-        Self { nodes, settings: &[], log_dirs: 1 }
+        Self { nodes, settings: &[], log_dirs: 1, power_fails: false }
     }
 }
 
@@ -211,6 +225,11 @@ pub trait Stage {
     /// Ends a process as a crash does; what it gave to the system is kept.
     fn kill(&mut self, node: Node) -> Result<()>;
 
+    /// Ends a process as a loss of power does: what was not synced may be gone or torn.
+    fn lose_power(&mut self, node: Node) -> Result<()> {
+        bail!("the machine of b{node} does not lose its power")
+    }
+
     /// Starts a node that does not run.
     fn start(&mut self, node: Node) -> Result<()>;
 
@@ -246,6 +265,16 @@ pub trait Stage {
 
     /// The epoch of a node's registration, where the stage can tell.
     fn broker_epoch(&self, node: Node) -> Option<i64>;
+
+    /// The partition's epoch as the controller has it, where the stage can tell.
+    fn partition_epoch(&self, _topic: &str) -> Option<i32> {
+        None
+    }
+
+    /// Asks the controller that decides, as brokers do.
+    fn ask_controller(&mut self, _version: i16, request: RequestBody) -> Result<ResponseBody> {
+        bail!("{:?} is for brokers to ask the controller", request.api_key())
+    }
 
     /// Sends one request to a node, and does not wait for its answer.
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent>;

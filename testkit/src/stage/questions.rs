@@ -10,10 +10,11 @@ use protocol::messages::alter_partition_reassignments_request::{
 use protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic, ReplicaState};
+use protocol::messages::fetch_response::PartitionData;
 use protocol::messages::metadata_request::MetadataRequestTopic;
 use protocol::messages::{
     AlterPartitionReassignmentsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
-    ElectLeadersRequest, FetchRequest, MetadataRequest,
+    ElectLeadersRequest, FetchRequest, FetchResponse, MetadataRequest,
 };
 use protocol::records::BatchBuilder;
 use protocol::{Offset, RequestBody, ResponseBody, Uuid};
@@ -22,11 +23,12 @@ use super::{Node, Sent, Stage};
 use crate::client::{epoch_end_request, list_offsets_request, produce_request, read_batches};
 
 /// Since this version a fetch names topics by id (KIP-516).
-const FETCH_BY_ID: i16 = 13;
+pub(super) const FETCH_BY_ID: i16 = 13;
 /// Since this version a follower's fetch tells its broker epoch (KIP-903).
 const FETCH_WITH_STATE: i16 = 15;
 const REQUEST_TIMEOUT_MS: i32 = 5000;
-const TIMESTAMP_MS: i64 = 1_700_000_000_000;
+/// The time of every record that is written by itself.
+pub const TIMESTAMP_MS: i64 = 1_700_000_000_000;
 
 /// A fetch that is answered at once, with every field in hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,58 +158,38 @@ impl dyn Stage + '_ {
         topic_id: Uuid,
         ask: Ask,
     ) -> Result<Fetched> {
-        let has_state = ask.version >= FETCH_WITH_STATE;
-        let request = FetchRequest {
-            replica_id: if has_state { -1 } else { ask.replica },
-            replica_state: ReplicaState {
-                replica_id: if has_state { ask.replica } else { -1 },
-                replica_epoch: if has_state { ask.replica_epoch } else { -1 },
-                ..ReplicaState::default()
-            },
-            max_wait_ms: 0,
-            max_bytes: 1 << 20,
-            session_epoch: -1,
-            topics: vec![FetchTopic {
-                topic: if ask.version < FETCH_BY_ID { topic.into() } else { String::new() },
-                topic_id,
-                partitions: vec![FetchPartition {
-                    partition: 0,
-                    current_leader_epoch: ask.current_epoch,
-                    fetch_offset: ask.offset,
-                    last_fetched_epoch: ask.last_epoch,
-                    partition_max_bytes: 1 << 20,
-                    ..FetchPartition::default()
-                }],
-                ..FetchTopic::default()
-            }],
-            ..FetchRequest::default()
-        };
+        let request = one_fetch(topic, topic_id, ask, Duration::ZERO);
         let ResponseBody::Fetch(response) = self.call(node, ask.version, request)? else {
             bail!("not an answer to Fetch");
         };
-        ensure!(response.error_code == 0, "the fetch failed whole: {}", response.error_code);
-        let endpoints = response.node_endpoints.iter().map(|endpoint| endpoint.node_id).collect();
-        let topic = response.responses.into_iter().next().context("no topic in the answer")?;
-        let data = topic.partitions.into_iter().next().context("no partition in the answer")?;
-        let mut records = Vec::new();
-        read_batches(data.records.unwrap_or_default().read()?, ask.offset, &mut records)?;
-        let diverging = &data.diverging_epoch;
-        let leader = &data.current_leader;
-        Ok(Fetched {
-            error_code: data.error_code,
-            high_watermark: data.high_watermark,
-            log_start: data.log_start_offset,
-            diverging: (diverging.epoch >= 0).then_some((diverging.epoch, diverging.end_offset)),
-            leader: told_leader(leader.leader_id, leader.leader_epoch),
-            endpoints,
-            records: records
-                .into_iter()
-                .map(|record| {
-                    let value = record.value.unwrap_or_default();
-                    (record.offset, String::from_utf8_lossy(&value).into_owned())
-                })
-                .collect(),
-        })
+        fetched(response, ask.offset)
+    }
+
+    /// Sends a fetch that may wait so long for something to read, and does not wait for its answer.
+    ///
+    /// # Errors
+    /// When the node cannot be reached.
+    pub fn send_fetch(
+        &mut self,
+        node: Node,
+        topic: &str,
+        ask: Ask,
+        max_wait: Duration,
+    ) -> Result<Sent> {
+        let topic_id =
+            if ask.version < FETCH_BY_ID { Uuid::ZERO } else { self.topic_id(node, topic)? };
+        self.send(node, ask.version, one_fetch(topic, topic_id, ask, max_wait).into())
+    }
+
+    /// How a fetch at this offset that was sent is answered.
+    ///
+    /// # Errors
+    /// When there is no answer, or the fetch failed whole.
+    pub fn fetched(&mut self, sent: Sent, offset: i64) -> Result<Fetched> {
+        let ResponseBody::Fetch(response) = self.answer(sent)? else {
+            bail!("not an answer to Fetch");
+        };
+        fetched(response, offset)
     }
 
     /// A topic's id by a node's metadata.
@@ -366,4 +348,66 @@ impl dyn Stage + '_ {
 
 fn told_leader(leader: Node, epoch: i32) -> Option<(Node, i32)> {
     (leader >= 0 || epoch >= 0).then_some((leader, epoch))
+}
+
+/// A fetch of partition 0 without a session.
+pub(super) fn one_fetch(topic: &str, topic_id: Uuid, ask: Ask, max_wait: Duration) -> FetchRequest {
+    let has_state = ask.version >= FETCH_WITH_STATE;
+    FetchRequest {
+        replica_id: if has_state { -1 } else { ask.replica },
+        replica_state: ReplicaState {
+            replica_id: if has_state { ask.replica } else { -1 },
+            replica_epoch: if has_state { ask.replica_epoch } else { -1 },
+            ..ReplicaState::default()
+        },
+        max_wait_ms: max_wait.as_millis() as i32,
+        min_bytes: 1,
+        max_bytes: 1 << 20,
+        session_epoch: -1,
+        topics: vec![FetchTopic {
+            topic: if ask.version < FETCH_BY_ID { topic.into() } else { String::new() },
+            topic_id,
+            partitions: vec![FetchPartition {
+                partition: 0,
+                current_leader_epoch: ask.current_epoch,
+                fetch_offset: ask.offset,
+                last_fetched_epoch: ask.last_epoch,
+                partition_max_bytes: 1 << 20,
+                ..FetchPartition::default()
+            }],
+            ..FetchTopic::default()
+        }],
+        ..FetchRequest::default()
+    }
+}
+
+fn fetched(response: FetchResponse, offset: i64) -> Result<Fetched> {
+    ensure!(response.error_code == 0, "the fetch failed whole: {}", response.error_code);
+    let endpoints = response.node_endpoints.iter().map(|endpoint| endpoint.node_id).collect();
+    let topic = response.responses.into_iter().next().context("no topic in the answer")?;
+    let data = topic.partitions.into_iter().next().context("no partition in the answer")?;
+    Ok(Fetched { endpoints, ..fetched_partition(data, offset)? })
+}
+
+/// What a fetch at this offset says of its partition.
+pub(super) fn fetched_partition(data: PartitionData, offset: i64) -> Result<Fetched> {
+    let mut records = Vec::new();
+    read_batches(data.records.unwrap_or_default().read()?, offset, &mut records)?;
+    let diverging = &data.diverging_epoch;
+    let leader = &data.current_leader;
+    Ok(Fetched {
+        error_code: data.error_code,
+        high_watermark: data.high_watermark,
+        log_start: data.log_start_offset,
+        diverging: (diverging.epoch >= 0).then_some((diverging.epoch, diverging.end_offset)),
+        leader: told_leader(leader.leader_id, leader.leader_epoch),
+        endpoints: Vec::new(),
+        records: records
+            .into_iter()
+            .map(|record| {
+                let value = record.value.unwrap_or_default();
+                (record.offset, String::from_utf8_lossy(&value).into_owned())
+            })
+            .collect(),
+    })
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use protocol::frame::decode_response;
 use protocol::{ApiKey, RequestBody, ResponseBody};
 
@@ -132,7 +132,8 @@ impl<C: OnSockets> Stage for RealStage<C> {
     }
 
     fn read_all(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
-        let leader = self.cluster.leader(topic, 0)?;
+        let leader = self.cluster.partition(topic, 0)?.leader_id;
+        ensure!(leader >= 0, "{topic} has no leader");
         let records = self.cluster.client(leader)?.read_all(topic, 0, 0)?;
         Ok(records
             .into_iter()
@@ -248,9 +249,12 @@ impl<C: OnSockets> Stage for RealStage<C> {
         let leads = earliest.is_ok_and(|(error_code, _)| error_code == 0);
         let log_end = records.last().map_or(0, |record| record.offset + 1);
         // Its first records may be deleted.
-        let told = self.cluster.high_watermark(node, topic, 0, 0);
-        let told = told.or_else(|_| self.cluster.high_watermark(node, topic, 0, log_end));
-        Ok(ReplicaView { leads, high_watermark: told.unwrap_or(-1), log_end })
+        let mut told = self.cluster.client(node)?.fetch(topic, 0, 0)?;
+        if told.error_code != 0 {
+            told = self.cluster.client(node)?.fetch(topic, 0, log_end)?;
+        }
+        let high_watermark = if told.error_code == 0 { told.high_watermark } else { -1 };
+        Ok(ReplicaView { leads, high_watermark, log_end })
     }
 
     fn wait(&mut self, what: &str, reached: &mut dyn FnMut(&mut dyn Stage) -> bool) -> Result<()> {

@@ -41,6 +41,7 @@ impl SimStage {
         let mut config = SimConfig::new(seed);
         config.nodes = needs.nodes;
         config.settings.log_dirs = needs.log_dirs;
+        config.model.lossy_crashes = needs.power_fails;
         for (key, value) in needs.settings {
             config = config.set(key, value);
             let is_unclean = *key == "unclean.leader.election.enable" && *value == "true";
@@ -167,6 +168,10 @@ impl Stage for SimStage {
         self.simulation.crash(NodeId(node), CrashKind::KeepPageCache)
     }
 
+    fn lose_power(&mut self, node: Node) -> Result<()> {
+        self.simulation.crash(NodeId(node), CrashKind::LoseUnsynced)
+    }
+
     fn start(&mut self, node: Node) -> Result<()> {
         Simulation::start(&mut self.simulation, NodeId(node))
     }
@@ -244,6 +249,14 @@ impl Stage for SimStage {
 
     fn broker_epoch(&self, node: Node) -> Option<i64> {
         self.simulation.cluster().broker(NodeId(node)).map(|broker| broker.epoch.get())
+    }
+
+    fn partition_epoch(&self, topic: &str) -> Option<i32> {
+        self.simulation.partition_image(topic, 0).map(|image| image.partition_epoch.get())
+    }
+
+    fn ask_controller(&mut self, version: i16, request: RequestBody) -> Result<ResponseBody> {
+        self.simulation.call_controller(version, request)
     }
 
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
