@@ -92,6 +92,16 @@ impl Story<'_> {
         self.told(&answer, code)
     }
 
+    /// Waits until a node's metadata has this topic.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub fn until_topic(&mut self, node: Node, topic: &str) -> Result<()> {
+        self.until(&format!("b{node} knows of {topic}"), |stage| {
+            stage.topic_id(node, topic).is_ok()
+        })
+    }
+
     /// Whether a node's metadata has this topic.
     ///
     /// # Errors

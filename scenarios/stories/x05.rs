@@ -1,5 +1,5 @@
-//! X05 (KIP-98): numbers are checked by leaders alone. A follower takes what its leader has, though to itself
-//! it looks like a gap; and it remembers the numbers all the same, for when it leads.
+//! X05 (KIP-98): a follower takes numbered batches as its leader has them, and remembers the numbers, for when it
+//! leads; it checks none before that.
 //!
 //! b2 is away while the producer's first batches are deleted, so it begins in the middle.
 
