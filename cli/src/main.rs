@@ -1,5 +1,6 @@
 //! The `highwater` binary: starts clusters and nodes, and looks at them.
 
+mod bugs;
 mod check;
 mod health;
 mod kept_data;

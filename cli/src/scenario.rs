@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use replication::bugs::Bug;
 use scenarios::{Broken, Scenario, TRANSCRIPT_SEED, find, keeps_from_reality, list, tell};
 use testkit::real::Cluster;
 use testkit::sim::write_trace_lines;
 use testkit::stage::{KafkaStage, RealStage, SimStage};
+
+use crate::bugs::{BugArgument, switch_on};
 
 /// What to do with the stories.
 #[derive(Debug, Subcommand)]
@@ -27,7 +30,7 @@ pub struct RunArguments {
     /// The story's name, as `scenario list` has it.
     name: String,
     /// Tell it with a cluster of processes on this machine, in real time.
-    #[arg(long, conflicts_with_all = ["trace", "seed"])]
+    #[arg(long, conflicts_with_all = ["trace", "seed", "names"])]
     real: bool,
     /// Tell it with a cluster of Apache Kafka: needs Java, and refkafka where its sources are or where
     /// the variable REFKAFKA says.
@@ -39,6 +42,8 @@ pub struct RunArguments {
     /// Where all chance comes from: the same seed tells the same story.
     #[arg(long, default_value_t = TRANSCRIPT_SEED)]
     seed: u64,
+    #[command(flatten)]
+    bug: BugArgument,
 }
 
 /// Lists the stories, or tells one; an error when it is not true.
@@ -53,7 +58,9 @@ pub fn run(command: &ScenarioCommand) -> Result<()> {
             } else if arguments.kafka {
                 run_kafka(scenario, &mut out)
             } else {
-                run_simulated(scenario, arguments.seed, arguments.trace.as_deref(), &mut out)
+                let bugs = arguments.bug.bugs()?;
+                let trace = arguments.trace.as_deref();
+                run_simulated(scenario, arguments.seed, &bugs, trace, &mut out)
             }
         }
     }
@@ -92,6 +99,7 @@ fn run_kafka(scenario: &Scenario, out: &mut dyn Write) -> Result<()> {
 fn run_simulated(
     scenario: &Scenario,
     seed: u64,
+    bugs: &[Bug],
     trace: Option<&Path>,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -103,6 +111,7 @@ fn run_simulated(
     });
     let file = file.transpose()?;
     let mut stage = SimStage::start(scenario.needs, seed)?;
+    switch_on(bugs);
     let told = tell(scenario, &mut stage, &mut printer(out)).map(|_| ());
     if let Some((path, file)) = file {
         let entries = stage.simulation().events_since(0);
@@ -147,7 +156,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("trace.jsonl");
         let mut out = Vec::new();
-        let error = run_simulated(&scenario, 1, Some(&path), &mut out).expect_err("it is not true");
+        let error =
+            run_simulated(&scenario, 1, &[], Some(&path), &mut out).expect_err("it is not true");
         assert_eq!(error.to_string(), "H01 is not as it must be");
         let text = String::from_utf8(out).expect("text");
         let end = "verdict: NOT as it must be: not so: the moon is a broker\n";

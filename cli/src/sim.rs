@@ -1,23 +1,30 @@
 //! `highwater sim`: random runs of a simulated cluster, a seed each, on as many threads as wanted. Every
 //! run breaks what it can, heals everything, and must come back to health with nothing lost; the
 //! invariants are checked after every step. A failure is told with its seed and the command that repeats
-//! it. Runs are not made smaller.
+//! it, and the first one is made smaller: `--only-events` plays what is left of it. With `--scenario` the
+//! seeds are those of a story, whose script stays the same while chance differs.
 //!
 //! Seeds are handed out in order and every one that was begun is ended, so `--until-failure` names the
 //! smallest that fails, whatever the number of threads.
 
-use std::any::Any;
-use std::fs;
-use std::io::Write;
+mod tally;
+
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use testkit::sim::{RunPlan, Simulation};
+use replication::bugs::Bug;
+use scenarios::{Scenario, find, tell};
+use testkit::sim::{RunFailure, RunPlan, Script, Shrunk, play, shrink};
+use testkit::stage::SimStage;
+
+use crate::bugs::{BugArgument, switch_on};
+use tally::{Done, Outcome, Tally};
 
 /// Runs without `--seeds` and `--until-failure`.
 const USUAL_SEEDS: u64 = 100;
@@ -33,12 +40,21 @@ pub struct SimArguments {
     /// The first seed; the others follow it.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
+    /// This seed and no other.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "first", "until_failure"])]
+    seed: Option<u64>,
     /// Runs at the same time; as many as there are processors.
     #[arg(long, value_name = "J")]
     jobs: Option<usize>,
     /// Stop at the first failure.
     #[arg(long)]
     until_failure: bool,
+    /// In how many runs the first failure may be made smaller; 0 leaves it as it is.
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    shrink_runs: usize,
+    /// The seeds of this story, by its name, in place of random runs.
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
     #[command(flatten)]
     plan: PlanArguments,
 }
@@ -55,6 +71,9 @@ struct PlanArguments {
     /// Partitions of the topic.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=3))]
     partitions: i32,
+    /// min.insync.replicas; 0 draws it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..=3))]
+    min_isr: i32,
     /// Members of a classic consumer group.
     #[arg(long, value_name = "N", default_value_t = 0)]
     members: usize,
@@ -67,74 +86,129 @@ struct PlanArguments {
     /// Allow unclean elections.
     #[arg(long)]
     unclean: bool,
+    /// Only these of the run's events, by their numbers.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    only_events: Vec<u32>,
+    #[command(flatten)]
+    bug: BugArgument,
 }
 
 impl PlanArguments {
-    fn plan(&self) -> RunPlan {
-        RunPlan {
+    fn plan(&self) -> Result<RunPlan> {
+        let bugs = self.bug.bugs()?;
+        let plan = RunPlan {
             duration: Duration::from_secs(self.duration),
             patience: Duration::from_secs(self.patience),
             partitions: self.partitions,
+            min_isr: self.min_isr,
             members: self.members,
             subscribers: self.subscribers,
             cleaning: self.cleaning,
             unclean: self.unclean,
             ..RunPlan::default()
-        }
+        };
+        Ok(with_bugs(plan, bugs))
     }
 
-    /// The command that does the same with one seed, what is usual left out.
-    fn repeat(&self, seed: u64) -> String {
-        let mut command = format!("highwater sim --first {seed} --seeds 1");
+    /// The options that make the same runs, what is usual left out.
+    fn typed(&self) -> String {
+        let mut options = String::new();
         for (name, value, usual) in [
             ("duration", self.duration, 6),
             ("patience", self.patience, 40),
             ("partitions", u64::from(self.partitions.unsigned_abs()), 1),
+            ("min-isr", u64::from(self.min_isr.unsigned_abs()), 0),
             ("members", self.members as u64, 0),
             ("subscribers", self.subscribers as u64, 0),
         ] {
             if value != usual {
-                command += &format!(" --{name} {value}");
+                options += &format!(" --{name} {value}");
             }
         }
         for (name, is_set) in [("cleaning", self.cleaning), ("unclean", self.unclean)] {
             if is_set {
-                command += &format!(" --{name}");
+                options += &format!(" --{name}");
             }
+        }
+        options + &self.bug.typed()
+    }
+
+    /// The command that does the same with one seed.
+    fn repeat(&self, seed: u64, only: &[u32]) -> String {
+        let mut command = format!("highwater sim --seed {seed}{}", self.typed());
+        if !only.is_empty() {
+            let numbers: Vec<String> = only.iter().map(u32::to_string).collect();
+            command += &format!(" --only-events {}", numbers.join(","));
         }
         command
     }
 }
 
-/// What came of a seed.
-struct Outcome {
-    seed: u64,
-    result: Result<Done, Failure>,
+#[cfg(feature = "historical-bugs")]
+fn with_bugs(plan: RunPlan, bugs: Vec<Bug>) -> RunPlan {
+    RunPlan { bugs, ..plan }
 }
 
-/// A run that ended well.
-struct Done {
-    simulated: Duration,
-    steps: u64,
-    records: u64,
+#[cfg(not(feature = "historical-bugs"))]
+fn with_bugs(plan: RunPlan, _: Vec<Bug>) -> RunPlan {
+    plan
 }
 
-/// A run that did not.
-struct Failure {
-    /// In one line.
-    what: String,
-    /// With the faults and the last events.
-    whole: String,
+/// What is done with a seed.
+enum Work {
+    /// A random run, perhaps with some of its events only.
+    Run { plan: RunPlan, only: BTreeSet<u32> },
+    /// A story.
+    Story { scenario: &'static Scenario, bugs: Vec<Bug> },
 }
 
-/// All runs so far.
-struct Tally {
-    began: Instant,
-    runs: u64,
-    simulated: Duration,
-    steps: u64,
-    records: u64,
-    failed: Vec<(u64, Failure)>,
+impl Work {
+    fn script(&self, plan: &RunPlan, only: &BTreeSet<u32>, seed: u64) -> Script {
+        let mut script = plan.script(seed);
+        if !only.is_empty() {
+            script.events.retain(|event| only.contains(&event.number));
+        }
+        script
+    }
+
+    fn of_seed(&self, seed: u64) -> Outcome {
+        let result = match self {
+            Work::Run { plan, only } => {
+                play(&self.script(plan, only, seed), plan).map(|report| Done {
+                    simulated: report.simulated,
+                    steps: report.steps,
+                    records: report.records as u64,
+                })
+            }
+            Work::Story { scenario, bugs } => tell_quietly(scenario, bugs, seed),
+        };
+        Outcome { seed, result }
+    }
+
+    fn smaller(&self, seed: u64, budget: usize) -> Option<Shrunk> {
+        match self {
+            Work::Run { plan, only } if budget > 0 => {
+                eprintln!("making seed {seed} smaller");
+                shrink(&self.script(plan, only, seed), plan, budget)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn tell_quietly(scenario: &Scenario, bugs: &[Bug], seed: u64) -> Result<Done, RunFailure> {
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        let mut stage = SimStage::start(scenario.needs, seed)?;
+        switch_on(bugs);
+        tell(scenario, &mut stage, &mut |_| {})?;
+        let simulation = stage.simulation();
+        Ok(Done { simulated: simulation.now().0, steps: simulation.steps(), records: 0 })
+    }));
+    told.unwrap_or_else(|_| Err(anyhow::anyhow!("a panic"))).map_err(|error: anyhow::Error| {
+        let whole = error.to_string();
+        let what = whole.lines().last().unwrap_or_default().to_owned();
+        RunFailure { by: scenario.name.to_owned(), what, whole }
+    })
 }
 
 /// Runs the seeds; an error when one failed.
@@ -144,20 +218,50 @@ pub fn run(arguments: &SimArguments) -> Result<()> {
         None => thread::available_parallelism().map_or(1, usize::from),
     };
     ensure!(jobs > 0, "--jobs must be at least 1");
+    let plan = &arguments.plan;
+    let only: BTreeSet<u32> = plan.only_events.iter().copied().collect();
+    ensure!(
+        only.is_empty() || arguments.seed.is_some(),
+        "--only-events are those of one run: name it with --seed"
+    );
+    let work = match &arguments.scenario {
+        Some(name) => Work::Story { scenario: find(name)?, bugs: plan.bug.bugs()? },
+        None => Work::Run { plan: plan.plan()?, only },
+    };
+    let repeat = |seed| match &arguments.scenario {
+        Some(name) => format!("highwater scenario run {name} --seed {seed}{}", plan.bug.typed()),
+        None => plan.repeat(seed, &plan.only_events),
+    };
+    let tally = run_all(arguments, jobs, &work, &repeat);
+    tally.finish(&repeat, &|seed| {
+        let shrunk = work.smaller(seed, arguments.shrink_runs)?;
+        let numbers: Vec<u32> = shrunk.script.events.iter().map(|event| event.number).collect();
+        let command = plan.repeat(seed, &numbers);
+        Some((shrunk, command))
+    })
+}
+
+fn run_all(
+    arguments: &SimArguments,
+    jobs: usize,
+    work: &Work,
+    repeat: &dyn Fn(u64) -> String,
+) -> Tally {
     let usual = if arguments.until_failure { u64::MAX } else { USUAL_SEEDS };
-    let end = arguments.first.saturating_add(arguments.seeds.unwrap_or(usual));
-    let next = AtomicU64::new(arguments.first);
+    let first = arguments.seed.unwrap_or(arguments.first);
+    let count = if arguments.seed.is_some() { 1 } else { arguments.seeds.unwrap_or(usual) };
+    let end = first.saturating_add(count);
+    let next = AtomicU64::new(first);
     let enough = AtomicBool::new(false);
-    let plan = arguments.plan.plan();
     let mut tally = Tally::new();
     thread::scope(|scope| {
         let (outcomes, incoming) = mpsc::channel();
         for _ in 0..jobs {
-            let (outcomes, next, enough, plan) = (outcomes.clone(), &next, &enough, &plan);
+            let (outcomes, next, enough) = (outcomes.clone(), &next, &enough);
             scope.spawn(move || {
                 while !enough.load(Ordering::SeqCst) {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= end || outcomes.send(run_one(seed, plan)).is_err() {
+                    if seed >= end || outcomes.send(work.of_seed(seed)).is_err() {
                         break;
                     }
                 }
@@ -166,7 +270,8 @@ pub fn run(arguments: &SimArguments) -> Result<()> {
         drop(outcomes);
         let mut told = Instant::now();
         for outcome in incoming {
-            tally.add(outcome, &arguments.plan);
+            let repeat = repeat(outcome.seed);
+            tally.add(outcome, &repeat);
             if arguments.until_failure && !tally.failed.is_empty() {
                 enough.store(true, Ordering::SeqCst);
             }
@@ -176,144 +281,57 @@ pub fn run(arguments: &SimArguments) -> Result<()> {
             }
         }
     });
-    tally.finish(arguments)
-}
-
-fn run_one(seed: u64, plan: &RunPlan) -> Outcome {
-    let ran = catch_unwind(AssertUnwindSafe(|| Simulation::random(seed, plan.clone())));
-    let result = match ran {
-        Ok(Ok(report)) => Ok(Done {
-            simulated: report.simulated,
-            steps: report.steps,
-            records: report.records as u64,
-        }),
-        Ok(Err(error)) => Err(Failure { what: in_one_line(&error), whole: whole(&error) }),
-        Err(panic) => {
-            let what = format!("panicked: {}", panic_text(panic.as_ref()));
-            Err(Failure { whole: what.clone(), what })
-        }
-    };
-    Outcome { seed, result }
-}
-
-/// The innermost cause's first line.
-fn in_one_line(error: &Error) -> String {
-    error.root_cause().to_string().lines().next().unwrap_or_default().to_owned()
-}
-
-fn whole(error: &Error) -> String {
-    error.chain().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
-}
-
-impl Tally {
-    fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            runs: 0,
-            simulated: Duration::ZERO,
-            steps: 0,
-            records: 0,
-            failed: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, outcome: Outcome, plan: &PlanArguments) {
-        self.runs += 1;
-        match outcome.result {
-            Ok(done) => {
-                self.simulated += done.simulated;
-                self.steps += done.steps;
-                self.records += done.records;
-            }
-            Err(failure) => {
-                let seed = outcome.seed;
-                eprintln!("seed {seed} FAILED: {}\n  repeat: {}", failure.what, plan.repeat(seed));
-                self.failed.push((seed, failure));
-            }
-        }
-    }
-
-    /// Where it is, and how fast. Rates count the runs that ended well.
-    fn line(&self) -> String {
-        let seconds = self.began.elapsed().as_secs_f64().max(0.001);
-        let simulated = self.simulated.as_secs_f64();
-        let cpu = cpu_seconds().map_or(String::new(), |cpu| {
-            format!(", {:.0} simulated seconds per CPU second", simulated / cpu.max(0.001))
-        });
-        format!(
-            "{} runs, {} failed; {simulated:.0} simulated seconds, {} steps, {} records; \
-             {:.1} seeds per second{cpu}",
-            self.runs,
-            self.failed.len(),
-            self.steps,
-            self.records,
-            self.runs as f64 / seconds,
-        )
-    }
-
-    fn finish(mut self, arguments: &SimArguments) -> Result<()> {
-        let mut out = std::io::stdout();
-        writeln!(out, "{}", self.line())?;
-        self.failed.sort_by_key(|(seed, _)| *seed);
-        let Some((first, failure)) = self.failed.first() else {
-            return Ok(());
-        };
-        writeln!(out, "\nseed {first} failed:\n{}\n", failure.whole)?;
-        for (seed, failure) in &self.failed {
-            writeln!(out, "seed {seed}: {}", failure.what)?;
-            writeln!(out, "  repeat: {}", arguments.plan.repeat(*seed))?;
-        }
-        bail!("{} of {} runs failed", self.failed.len(), self.runs)
-    }
-}
-
-/// CPU time of this process, where the system tells it.
-fn cpu_seconds() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which may hold anything, comes the third field.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
-    Some((ticks(14)? + ticks(15)?) / rustix::param::clock_ticks_per_second() as f64)
+    tally
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const USUAL: PlanArguments = PlanArguments {
-        duration: 6,
-        patience: 40,
-        partitions: 1,
-        members: 0,
-        subscribers: 0,
-        cleaning: false,
-        unclean: false,
-    };
+    fn usual() -> PlanArguments {
+        PlanArguments {
+            duration: 6,
+            patience: 40,
+            partitions: 1,
+            min_isr: 0,
+            members: 0,
+            subscribers: 0,
+            cleaning: false,
+            unclean: false,
+            only_events: Vec::new(),
+            bug: BugArgument::default(),
+        }
+    }
 
     #[test]
     fn the_command_that_repeats_a_run_has_everything_that_is_not_usual() {
-        assert_eq!(USUAL.repeat(7), "highwater sim --first 7 --seeds 1");
-        let other = PlanArguments { partitions: 3, subscribers: 2, cleaning: true, ..USUAL };
+        assert_eq!(usual().repeat(7, &[]), "highwater sim --seed 7");
+        let other = PlanArguments { partitions: 3, subscribers: 2, cleaning: true, ..usual() };
         assert_eq!(
-            other.repeat(8),
-            "highwater sim --first 8 --seeds 1 --partitions 3 --subscribers 2 --cleaning"
+            other.repeat(8, &[1, 12]),
+            "highwater sim --seed 8 --partitions 3 --subscribers 2 --cleaning --only-events 1,12"
         );
     }
 
     #[test]
     fn what_is_usual_here_is_what_is_usual_in_the_simulator() {
-        let (own, simulators) = (USUAL.plan(), RunPlan::default());
+        let (own, simulators) = (usual().plan().expect("a plan"), RunPlan::default());
         assert_eq!(format!("{own:?}"), format!("{simulators:?}"));
     }
 
     #[test]
-    fn a_panic_is_a_failure_with_its_words() {
-        let panic = catch_unwind(|| panic!("offset {} is gone", 7)).expect_err("a panic");
-        assert_eq!(panic_text(panic.as_ref()), "offset 7 is gone");
+    fn a_story_of_another_seed_is_told_and_its_claims_count() {
+        let work = Work::Story { scenario: find("H01").expect("a story"), bugs: Vec::new() };
+        let told = work.of_seed(5).result.map(|done| done.simulated > Duration::ZERO);
+        assert!(told.is_ok_and(|passed| passed));
+        let broken = Scenario {
+            script: |story| {
+                story.until_leader(1)?;
+                story.claim("the moon is a broker", false)
+            },
+            ..*find("H01").expect("a story")
+        };
+        let failure = tell_quietly(&broken, &[], 1).map(|_| ()).expect_err("it is not true");
+        assert!(failure.what.contains("not so: the moon is a broker"), "{}", failure.what);
     }
 }

@@ -19,6 +19,7 @@
 //! | I14 | sequences are contiguous in the committed log | `partition.rs` |
 //! | I15 | clients see one history | `clients.rs` |
 //! | I16 | no leader's high watermark moves under min.insync.replicas (H06) | `partition.rs` |
+//! | I17 | a confirmed ISR commits at once what all of it has (H04) | here |
 //! | G1 | a partition has one owner in a generation of a group | `groups.rs` |
 //! | G2 | a member's epoch does not go back, nor its generation, once it had an assignment | `groups.rs` |
 //! | G3 | a committed offset does not go back once it was acknowledged | `groups.rs` |
@@ -319,6 +320,24 @@ impl Checker {
         if !self.model.unclean_elections {
             let what = format!("a reader at {offset} was told that this is out of range");
             let found = vec![Violation { invariant: "I6", what }];
+            self.add(&partition.topic_partition.to_string(), found);
+        }
+    }
+
+    /// A leader learned that its ISR is confirmed, which lets it commit this much (I17).
+    pub fn on_isr_confirmed(
+        &mut self,
+        node: NodeId,
+        partition: &TopicIdPartition,
+        high_watermark: Offset,
+        attainable: Offset,
+    ) {
+        if high_watermark < attainable {
+            let what = format!(
+                "the ISR of leader {node} is confirmed and has everything below {attainable}, but its \
+                 high watermark is {high_watermark}"
+            );
+            let found = vec![Violation { invariant: "I17", what }];
             self.add(&partition.topic_partition.to_string(), found);
         }
     }

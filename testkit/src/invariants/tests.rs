@@ -496,3 +496,12 @@ fn i16_a_watermark_that_moves_under_min_isr_is_seen() {
     checker.on_replica(LEADER, &partition(), alone(2), LogChange::default());
     assert_eq!(checker.violations().iter().map(|v| v.invariant).collect::<Vec<_>>(), ["I16"]);
 }
+
+#[test]
+fn i17_a_confirmed_isr_that_commits_less_than_it_has_is_seen() {
+    let mut checker = Checker::new(FaultModel::default());
+    checker.on_isr_confirmed(LEADER, &partition(), Offset(2), Offset(2));
+    assert_eq!(checker.violations(), []);
+    checker.on_isr_confirmed(LEADER, &partition(), Offset(1), Offset(2));
+    assert_broken(&checker, "I17");
+}

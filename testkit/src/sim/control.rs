@@ -129,10 +129,24 @@ impl Simulation {
         Ok(())
     }
 
+    /// Keeps a node busy for as long as its disk took, and ends a broker that has no log directory left,
+    /// as the real host does.
+    pub(super) fn wait_for_disk(&mut self, id: NodeId) -> Result<()> {
+        let now = self.now();
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return Ok(());
+        };
+        node.busy_until = node.busy_until.max(now + node.disk.take_spent());
+        let has_failed =
+            node.running().is_some_and(|process| process.core.replicas.have_all_dirs_failed());
+        if has_failed { self.crash(id, CrashKind::KeepPageCache) } else { Ok(()) }
+    }
+
     fn end_process(&mut self, id: NodeId) -> Result<()> {
         let node = self.nodes.get_mut(&id).context("no such node")?;
         let process = node.running.take().with_context(|| format!("node {id} does not run"))?;
         node.frozen = false;
+        node.busy_until = Instant::ZERO;
         node.dies_cleaning = None;
         node.backlog.clear();
         process.connections.all_gone();
@@ -288,6 +302,17 @@ impl Simulation {
             Some(RpcAnswer::Kafka(body)) => Ok(body),
             other => bail!("no answer but {other:?}"),
         }
+    }
+
+    /// Sends a request to the active controller, if there is one, and waits for nothing.
+    pub fn tell_controller(&mut self, version: i16, body: impl Into<RequestBody>) -> bool {
+        let Some((active, _)) = self.active_controller else {
+            return false;
+        };
+        let request = RpcRequest::Call { version, body: body.into() };
+        let from = Address::Client(RAW_CLIENT);
+        self.ask(from, active, request, Purpose::Client, REQUEST_PATIENCE);
+        true
     }
 
     /// Sends a request to the active controller and waits for its answer.

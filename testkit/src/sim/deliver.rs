@@ -47,6 +47,11 @@ impl Simulation {
             node.backlog.push(event);
             return Ok(());
         }
+        if is_this_life && node.busy_until > self.time.now() {
+            let until = node.busy_until;
+            self.schedule(until, WorldEvent::Node { node: id, life, event });
+            return Ok(());
+        }
         match event {
             NodeEvent::Timer if is_this_life => {
                 if let Some(process) = self.process(id) {
@@ -296,6 +301,7 @@ impl Simulation {
         }
         self.answer_reads(id)?;
         self.maybe_end_process(id)?;
+        self.wait_for_disk(id)?;
         self.arm_timer(id);
         self.observe(id)
     }

@@ -6,8 +6,8 @@
 //!   plus a random, perhaps torn part of what was written since, and of the changes of names a
 //!   random prefix, as a journaling file system does.
 //!
-//! Faults: a full disk, a folder in which every access fails, and a disk that takes so many changes more and
-//! then no access at all.
+//! Faults: a full disk, a folder in which every access fails, a disk that takes so many changes more and
+//! then no access at all, a slow one (the node that wrote does nothing else meanwhile), and flipped bits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use storage::disk::{DirEntry, Disk, DiskFile, OpenMode};
@@ -54,6 +55,9 @@ struct Faults {
     changes_left: Option<u64>,
     /// It has come to that.
     is_dead: bool,
+    /// What a change or a sync takes, and what those since the last look took.
+    slow: Duration,
+    spent: Duration,
 }
 
 type Tree = BTreeMap<PathBuf, Entry>;
@@ -124,6 +128,7 @@ impl DiskState {
 impl Faults {
     /// Before a change of a file's bytes or name, or a sync.
     fn check_change(&mut self, path: &Path) -> io::Result<()> {
+        self.spent += self.slow;
         match &mut self.changes_left {
             Some(0) => self.is_dead = true,
             Some(left) => *left -= 1,
@@ -193,6 +198,44 @@ impl SimDisk {
         let state = self.state.lock();
         let mut faults = state.faults.lock();
         (faults.changes_left.take().unwrap_or(0), std::mem::take(&mut faults.is_dead))
+    }
+
+    /// Lets every change and every sync take so long from now on.
+    pub fn set_slow(&self, each: Duration) {
+        self.state.lock().faults.lock().slow = each;
+    }
+
+    /// How long the changes since the last call took.
+    pub fn take_spent(&self) -> Duration {
+        std::mem::take(&mut self.state.lock().faults.lock().spent)
+    }
+
+    /// Whether accesses may fail just now.
+    pub fn is_broken(&self) -> bool {
+        let state = self.state.lock();
+        let faults = state.faults.lock();
+        faults.full || !faults.failed.is_empty() || faults.is_dead
+    }
+
+    /// Everything on it is gone, as when another disk is put in its place. Handles opened before must not be
+    /// used after it.
+    pub fn replace(&self) {
+        *self.state.lock() = DiskState::default();
+    }
+
+    /// The files below `folder` whose names end so, with their bytes.
+    pub fn files(&self, folder: &Path, ending: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let state = self.state.lock();
+        let mut found = Vec::new();
+        for (path, entry) in &state.current {
+            if let Entry::File(file) = entry
+                && path.starts_with(folder)
+                && path.to_string_lossy().ends_with(ending)
+            {
+                found.push((path.clone(), file.lock().bytes.clone()));
+            }
+        }
+        found
     }
 
     /// Ends all faults.
@@ -477,86 +520,4 @@ impl DiskFile for SimFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(disk: &SimDisk, path: &str, text: &str, sync: bool) {
-        let file = disk.open(Path::new(path), OpenMode::Create).expect("open");
-        file.write_at(&[text.as_bytes()], 0).expect("write");
-        if sync {
-            file.sync_data().expect("sync");
-        }
-    }
-
-    fn read(disk: &SimDisk, path: &str) -> Option<Vec<u8>> {
-        disk.open(Path::new(path), OpenMode::Read).ok().map(|file| file.read_all().expect("read"))
-    }
-
-    #[test]
-    fn a_killed_process_loses_nothing_it_wrote() {
-        let disk = SimDisk::new();
-        disk.create_dir_all(Path::new("/d")).expect("create");
-        write(&disk, "/d/a", "hello", false);
-        disk.crash(CrashKind::KeepPageCache, &mut SimRandom::new(1));
-        assert_eq!(read(&disk, "/d/a").as_deref(), Some(&b"hello"[..]));
-    }
-
-    #[test]
-    fn a_power_cut_keeps_what_was_synced_and_a_prefix_of_the_rest() {
-        let mut lost = 0;
-        for seed in 0..50 {
-            let disk = SimDisk::new();
-            disk.create_dir_all(Path::new("/d")).expect("create");
-            write(&disk, "/d/a", "hello", true);
-            disk.sync_dir(Path::new("/d")).expect("sync dir");
-            let file = disk.open(Path::new("/d/a"), OpenMode::ReadWrite).expect("open");
-            file.write_at(&[b" world"], 5).expect("write");
-            disk.crash(CrashKind::LoseUnsynced, &mut SimRandom::new(seed));
-            let bytes = read(&disk, "/d/a").expect("the name was synced");
-            assert!(bytes.starts_with(b"hello"), "{bytes:?}");
-            lost += usize::from(bytes != b"hello world");
-        }
-        assert!(lost > 10, "only {lost} of 50 crashes lost anything");
-    }
-
-    #[test]
-    fn a_renamed_file_survives_a_power_cut_under_one_of_its_names() {
-        for seed in 0..50 {
-            let disk = SimDisk::new();
-            disk.create_dir_all(Path::new("/d")).expect("create");
-            write(&disk, "/d/new", "x", true);
-            disk.sync_dir(Path::new("/d")).expect("sync dir");
-            disk.rename(Path::new("/d/new"), Path::new("/d/old")).expect("rename");
-            disk.crash(CrashKind::LoseUnsynced, &mut SimRandom::new(seed));
-            let names = [read(&disk, "/d/new"), read(&disk, "/d/old")];
-            assert_eq!(names.iter().flatten().count(), 1, "seed {seed}: {names:?}");
-        }
-    }
-
-    #[test]
-    fn a_full_disk_refuses_growth_and_a_failed_folder_everything() {
-        let disk = SimDisk::new();
-        disk.create_dir_all(Path::new("/d")).expect("create");
-        write(&disk, "/d/a", "hello", false);
-        disk.set_full(true);
-        let file = disk.open(Path::new("/d/a"), OpenMode::ReadWrite).expect("open");
-        let error = file.write_at(&[b"longer than before"], 0).expect_err("no room");
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        disk.heal();
-        disk.fail_folder(Path::new("/d"));
-        assert!(file.len().is_err());
-        assert!(disk.list(Path::new("/d")).is_err());
-    }
-
-    #[test]
-    fn a_lock_is_held_until_its_last_handle_is_dropped() {
-        let disk = SimDisk::new();
-        disk.create_dir_all(Path::new("/d")).expect("create");
-        let first = disk.open(Path::new("/d/.lock"), OpenMode::Create).expect("open");
-        let second = disk.open(Path::new("/d/.lock"), OpenMode::Create).expect("open");
-        assert!(first.try_lock().expect("lock"));
-        assert!(!second.try_lock().expect("lock"));
-        drop(first);
-        assert!(second.try_lock().expect("lock"));
-    }
-}
+mod tests;

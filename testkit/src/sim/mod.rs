@@ -12,7 +12,7 @@
 //! | `clients.rs` | producers, consumers, members of groups |
 //! | `observe.rs` | what the invariants and the trace get to see |
 //! | `query.rs` | what stories and tests ask of a cluster |
-//! | `run.rs` | random runs |
+//! | `run.rs`, `run/` | random runs: drawing, playing and shrinking them |
 //! | `trace_lines.rs` | the trace as JSON Lines |
 
 mod clients;
@@ -38,9 +38,9 @@ pub use clients::{
 };
 pub use clock::{SimClock, VirtualTime};
 pub use links::{SimTrace, TraceEntry};
-pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Plane, RpcAnswer};
+pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Pattern, Plane, RpcAnswer, Sort};
 pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode, log_dir};
 pub use quorum_storage::SimQuorumStorage;
-pub use run::{Faults, RunPlan, RunReport};
+pub use run::{Event, Faults, RunFailure, RunPlan, RunReport, Script, Shrunk, Theme, play, shrink};
 pub use trace_lines::write_trace_lines;
 pub use world::{SimConfig, Simulation};

@@ -1,5 +1,5 @@
 //! The simulated network: messages take a random time, keep their order on one way, are lost, cut
-//! off, or held back until a story lets them go.
+//! off, slowed down, or held back until a story lets them go.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -180,6 +180,50 @@ pub struct Envelope {
     pub payload: Payload,
 }
 
+/// Messages of a sort, on some ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    /// Which messages.
+    pub sort: Sort,
+    /// Of this node only.
+    pub from: Option<NodeId>,
+    /// To this node only.
+    pub to: Option<NodeId>,
+}
+
+/// Which messages, whoever sends them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sort {
+    /// Those of a kind.
+    Of(Kind),
+    /// Those of a plane.
+    On(Plane),
+}
+
+impl Sort {
+    fn is_control(self) -> bool {
+        match self {
+            Sort::Of(kind) => kind.is_control(),
+            Sort::On(plane) => plane != Plane::Data,
+        }
+    }
+}
+
+impl Pattern {
+    fn fits(&self, envelope: &Envelope) -> bool {
+        let is = |wanted: Option<NodeId>, address: Address| {
+            wanted.is_none_or(|id| address == Address::Node(id))
+        };
+        let is_sort = match self.sort {
+            Sort::Of(kind) => kind == envelope.kind,
+            Sort::On(Plane::All) => true,
+            Sort::On(Plane::Control) => envelope.kind.is_control(),
+            Sort::On(Plane::Data) => !envelope.kind.is_control(),
+        };
+        is_sort && is(self.from, envelope.from) && is(self.to, envelope.to)
+    }
+}
+
 /// A cut: messages from here to there do not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cut {
@@ -188,16 +232,30 @@ struct Cut {
     plane: Plane,
 }
 
-/// Names a hold.
+/// Names a hold, a slowness or a watch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HoldId(u32);
 
 #[derive(Debug)]
 struct Hold {
-    kind: Kind,
-    from: Option<NodeId>,
-    to: Option<NodeId>,
+    pattern: Pattern,
+    /// It takes so many messages and lets the others pass.
+    limit: usize,
     messages: VecDeque<Envelope>,
+}
+
+/// Messages that take longer, by a random time up to this.
+#[derive(Debug)]
+struct Slowness {
+    pattern: Pattern,
+    by: Duration,
+}
+
+/// Whether such a message was sent since the watch began.
+#[derive(Debug)]
+struct Watch {
+    pattern: Pattern,
+    seen: bool,
 }
 
 /// How messages travel.
@@ -229,6 +287,8 @@ pub struct Network {
     random: SimRandom,
     cuts: Vec<Cut>,
     holds: BTreeMap<HoldId, Hold>,
+    slow: BTreeMap<HoldId, Slowness>,
+    watches: BTreeMap<HoldId, Watch>,
     next_hold: u32,
     /// When the last message on each way arrives; a later one must not overtake it.
     last: BTreeMap<(Address, Address, bool), Instant>,
@@ -242,6 +302,8 @@ impl Network {
             random,
             cuts: Vec::new(),
             holds: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            watches: BTreeMap::new(),
             next_hold: 0,
             last: BTreeMap::new(),
         }
@@ -249,6 +311,9 @@ impl Network {
 
     /// Decides what happens to a message sent at `now`.
     pub fn send(&mut self, now: Instant, envelope: Envelope) -> Fate {
+        for watch in self.watches.values_mut() {
+            watch.seen |= watch.pattern.fits(&envelope);
+        }
         let held = self.holds.values_mut().find(|hold| hold.takes(&envelope));
         if let Some(hold) = held {
             hold.messages.push_back(envelope);
@@ -276,7 +341,12 @@ impl Network {
         } else {
             (self.config.latency_min.as_micros() as u64, self.config.latency_max.as_micros() as u64)
         };
-        let way = Duration::from_micros(self.random.between(min, max.max(min + 1)));
+        let mut way = Duration::from_micros(self.random.between(min, max.max(min + 1)));
+        if between_nodes && !is_local {
+            for slow in self.slow.values().filter(|slow| slow.pattern.fits(&envelope)) {
+                way += Duration::from_micros(self.random.below(slow.by.as_micros() as u64));
+            }
+        }
         let lane = (envelope.from, envelope.to, envelope.kind.is_control());
         let earliest = self.last.get(&lane).copied().unwrap_or(Instant::ZERO);
         // Connections are ordered each, not among each other; only the raft stream is one.
@@ -320,15 +390,33 @@ impl Network {
         self.cuts.retain(|cut| (cut.from, cut.to) != (from, to));
     }
 
-    /// Ends all cuts and all loss.
+    /// Lets messages of a plane that were cut off from `from` to `to` pass again.
+    pub fn end_cut(&mut self, from: NodeId, to: NodeId, plane: Plane) {
+        self.cuts.retain(|cut| *cut != Cut { from, to, plane });
+    }
+
+    /// Ends all cuts, all loss and all slowness.
     pub fn heal(&mut self) {
         self.cuts.clear();
+        self.slow.clear();
         self.config.loss_per_mille = 0;
     }
 
-    /// Whether anything is cut or held, or messages get lost.
+    /// Whether nothing is cut, held or slow, and no messages get lost.
     pub fn is_whole(&self) -> bool {
-        self.cuts.is_empty() && self.holds.is_empty() && self.config.loss_per_mille == 0
+        self.cuts.is_empty()
+            && self.holds.is_empty()
+            && self.slow.is_empty()
+            && self.config.loss_per_mille == 0
+    }
+
+    /// Whether everything to and from controllers arrives as in a whole network.
+    pub fn is_whole_for_controllers(&self) -> bool {
+        let patterns = self.holds.values().map(|hold| &hold.pattern);
+        let patterns = patterns.chain(self.slow.values().map(|slow| &slow.pattern));
+        self.cuts.iter().all(|cut| cut.plane == Plane::Data)
+            && self.config.loss_per_mille == 0
+            && patterns.into_iter().all(|pattern| !pattern.sort.is_control())
     }
 
     /// Loses so many of a thousand messages between nodes from now on.
@@ -338,10 +426,49 @@ impl Network {
 
     /// Holds back messages of a kind, from one node or all, to one node or all.
     pub fn hold(&mut self, kind: Kind, from: Option<NodeId>, to: Option<NodeId>) -> HoldId {
-        let id = HoldId(self.next_hold);
-        self.next_hold += 1;
-        self.holds.insert(id, Hold { kind, from, to, messages: VecDeque::new() });
+        self.hold_some(Pattern { sort: Sort::Of(kind), from, to }, usize::MAX)
+    }
+
+    /// Holds back the next `limit` messages that fit.
+    pub fn hold_some(&mut self, pattern: Pattern, limit: usize) -> HoldId {
+        let id = self.next_id();
+        self.holds.insert(id, Hold { pattern, limit, messages: VecDeque::new() });
         id
+    }
+
+    /// Lets messages that fit take longer, each by a random time up to `by`: those of one connection
+    /// too overtake each other then, as far as they are of different requests.
+    pub fn slow_down(&mut self, pattern: Pattern, by: Duration) -> HoldId {
+        let id = self.next_id();
+        self.slow.insert(id, Slowness { pattern, by });
+        id
+    }
+
+    /// Ends a slowness.
+    pub fn speed_up(&mut self, id: HoldId) {
+        self.slow.remove(&id);
+    }
+
+    /// Looks out for messages that fit, arriving or not.
+    pub fn watch(&mut self, pattern: Pattern) -> HoldId {
+        let id = self.next_id();
+        self.watches.insert(id, Watch { pattern, seen: false });
+        id
+    }
+
+    /// Whether a watch has seen one.
+    pub fn has_seen(&self, id: HoldId) -> bool {
+        self.watches.get(&id).is_some_and(|watch| watch.seen)
+    }
+
+    /// Ends a watch.
+    pub fn look_away(&mut self, id: HoldId) {
+        self.watches.remove(&id);
+    }
+
+    fn next_id(&mut self) -> HoldId {
+        self.next_hold += 1;
+        HoldId(self.next_hold - 1)
     }
 
     /// How many messages a hold has.
@@ -370,9 +497,6 @@ impl Network {
 
 impl Hold {
     fn takes(&self, envelope: &Envelope) -> bool {
-        let is = |wanted: Option<NodeId>, address: Address| {
-            wanted.is_none_or(|id| address == Address::Node(id))
-        };
-        self.kind == envelope.kind && is(self.from, envelope.from) && is(self.to, envelope.to)
+        self.messages.len() < self.limit && self.pattern.fits(envelope)
     }
 }

@@ -59,6 +59,9 @@ pub struct NodeSettings {
     pub quorum_fetch_timeout: Duration,
     /// How long anybody waits for an answer beyond what the other side may hold it back.
     pub answer_timeout: Duration,
+    /// After how many batches a controller makes a snapshot, and how many older ones its log keeps; few
+    /// let whoever falls behind get snapshots.
+    pub snapshots: Option<(u64, u64)>,
     /// How many log directories every broker has.
     pub log_dirs: usize,
     /// The properties of every node: defaults of topics, and the controller's.
@@ -78,6 +81,7 @@ impl Default for NodeSettings {
             quorum_election_timeout: Duration::from_millis(400),
             quorum_fetch_timeout: Duration::from_millis(800),
             answer_timeout: Duration::from_millis(1500),
+            snapshots: None,
             log_dirs: 1,
             properties: BTreeMap::new(),
         }
@@ -175,6 +179,8 @@ pub struct SimNode {
     pub(super) lives: u32,
     pub(super) running: Option<RunningNode>,
     pub(super) frozen: bool,
+    /// Until then it waits for its slow disk.
+    pub(super) busy_until: Instant,
     /// How it dies, and after how many more changes that the cleaner makes to its disk.
     pub(super) dies_cleaning: Option<(CrashKind, u64)>,
     /// What came while it was frozen.
@@ -216,6 +222,7 @@ impl SimNode {
             lives: 0,
             running: None,
             frozen: false,
+            busy_until: Instant::ZERO,
             dies_cleaning: None,
             backlog: Vec::new(),
         }
@@ -350,7 +357,10 @@ impl SimNode {
             seed,
             &controller_properties(settings),
         )?;
-        let config = NodeConfig::new(quorum, state);
+        let mut config = NodeConfig::new(quorum, state);
+        if let Some((batches, kept)) = settings.snapshots {
+            (config.snapshot_batches, config.kept_batches) = (batches, kept);
+        }
         ControllerNode::new(config, self.quorum_storage.clone(), now)
             .with_context(|| format!("node {} starts its controller", self.id))
     }

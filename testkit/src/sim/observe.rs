@@ -13,6 +13,7 @@ use controller::{ClusterImage, ConfigResource};
 use protocol::records::{Batches, ReadBuffer};
 use protocol::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 use replication::partition::FetchIsolation;
+use replication::time::Instant;
 use replication::trace::{Event, TraceSink};
 
 use super::disk::SimDisk;
@@ -104,6 +105,12 @@ impl Simulation {
         complete(&mut facts);
         let key = (id, partition.id().clone());
         let seen = self.observer.seen.get(&key);
+        let was_confirmed = seen.is_some_and(|seen| {
+            seen.life == life
+                && seen.facts.alter_in_flight
+                && seen.facts.leader_epoch == facts.leader_epoch
+        }) && !facts.alter_in_flight;
+        let attainable = was_confirmed.then(|| attainable(&replica, self.time.now())).flatten();
         let reopened = seen.is_none_or(|seen| seen.life != life);
         let swaps = replica.log.swaps();
         let cleaned = !reopened && seen.is_some_and(|seen| seen.swaps != swaps);
@@ -142,6 +149,9 @@ impl Simulation {
         };
         let seen = Seen { life, log_end: facts.log_end, swaps, facts: facts.clone() };
         self.observer.seen.insert(key, seen);
+        if let Some(attainable) = attainable {
+            self.checker.on_isr_confirmed(id, partition.id(), facts.high_watermark, attainable);
+        }
         self.checker.on_replica(id, partition.id(), facts, change);
         Ok(())
     }
@@ -282,6 +292,27 @@ pub(super) fn facts_of(replica: &Replica<SimDisk>) -> ReplicaFacts {
         compacts: replica.log.config().compact,
         broker_epoch: protocol::BrokerEpoch::NONE,
     }
+}
+
+/// How far a leader may commit by what it knows of its ISR, by the definition of the high watermark;
+/// `None` when it is under min.insync.replicas, or somebody else may still be waited for.
+fn attainable(replica: &Replica<SimDisk>, now: Instant) -> Option<Offset> {
+    let state = &replica.state;
+    let isr = state.isr()?;
+    let log_end = replica.facts().log_end.offset;
+    if isr.effective().len() < state.effective_min_isr() {
+        return None;
+    }
+    let limit = state.settings().replica_lag_time_max;
+    let mut attainable = log_end;
+    for (id, follower) in state.followers() {
+        if isr.maximal().contains(&id) {
+            attainable = attainable.min(follower.log_end.offset);
+        } else if follower.is_caught_up(log_end, now, limit) {
+            return None;
+        }
+    }
+    Some(attainable)
 }
 
 /// The batches of a log from `from` on.

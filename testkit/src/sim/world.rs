@@ -252,6 +252,11 @@ impl Simulation {
         text
     }
 
+    /// A hash over everything that was delivered.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     /// How many steps were made.
     pub fn steps(&self) -> u64 {
         self.steps
@@ -363,6 +368,25 @@ impl Simulation {
         }
         self.time.advance_to(end);
         Ok(())
+    }
+
+    /// Lets virtual time pass up to `end`, or until a step after which `enough` says so; whether it did.
+    ///
+    /// # Errors
+    /// As [`Simulation::step`].
+    pub fn run_to(
+        &mut self,
+        end: Instant,
+        mut enough: impl FnMut(&Simulation) -> bool,
+    ) -> Result<bool> {
+        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
+            self.step()?;
+            if enough(self) {
+                return Ok(true);
+            }
+        }
+        self.time.advance_to(end);
+        Ok(false)
     }
 
     /// Runs until `reached` says so.

@@ -3,6 +3,7 @@
 //! the invariants can fail.
 
 mod search;
+mod shrinking;
 mod stories;
 #[allow(dead_code)]
 #[path = "../sim/support.rs"]

@@ -395,7 +395,7 @@ fn h04_a_watermark_that_waits_for_the_next_fetch_waits_for_ever() {
         until(simulation, "b4 commits", |simulation| marks(simulation, 4) == (2, 2))
     };
     let bug = Bug::WatermarkWaitsForNextFetch;
-    Story { bug, breaks: "L1", nodes: 5, replicas: &[4, 5], script, ..Story::USUAL }.tell();
+    Story { bug, breaks: "I17", nodes: 5, replicas: &[4, 5], script, ..Story::USUAL }.tell();
 }
 
 /// b5 loses what it had not synced, and comes back while b4, which has everything, is away.

@@ -20,7 +20,7 @@ fn run_all(usual: Range<u64>, plan: &RunPlan) {
     let (mut steps, mut records, mut cleaned, mut runs) = (0, 0, 0, 0);
     for seed in seeds(usual) {
         runs += 1;
-        match Simulation::random(seed, plan.clone()) {
+        match Simulation::random(seed, plan) {
             Ok(report) => {
                 steps += report.steps;
                 records += report.records;
@@ -36,6 +36,40 @@ fn run_all(usual: Range<u64>, plan: &RunPlan) {
 #[test]
 fn a_thousand_random_runs_break_no_invariant_and_end_in_health() {
     run_all(0..1000, &RunPlan::default());
+}
+
+/// What is never done proves nothing.
+#[test]
+fn random_runs_do_everything_that_they_may_do() {
+    let plan = RunPlan::default();
+    let mut done = String::new();
+    for seed in 0..60 {
+        let report = Simulation::random(seed, &plan).expect("a run that holds");
+        done += &report.faults.join("\n");
+    }
+    for what in [
+        "kill",
+        "power cut",
+        "stop",
+        "freeze",
+        "isolate",
+        "cut",
+        "lose",
+        "hold",
+        "slow",
+        "jumps",
+        "drifts",
+        "per change",
+        "is full",
+        "fails",
+        "is mended",
+        "a bit flips",
+        "is replaced",
+        "reassign",
+        "elect",
+    ] {
+        assert!(done.contains(what), "no run did: {what}");
+    }
 }
 
 #[test]
