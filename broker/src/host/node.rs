@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use controller::client::{ControllerClient, ControllerClientConfig};
-use controller::node::{ControllerEndpoint, NodeConfig};
+use controller::node::{ControllerEndpoint, NodeConfig, NodeStatus};
 use controller::quorum::QuorumConfig;
 use controller::rpc::{ControllerHost, HANDOVER_PATIENCE, HostConfig, MonotonicClock};
 use controller::state::ControllerConfig;
@@ -158,6 +158,11 @@ impl Node {
     /// Where the metrics are, if they are anywhere.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(Endpoint::address)
+    }
+
+    /// Where this node's controller stands, if it has one; closed when it has ended and closed its files.
+    pub fn controller_status(&self) -> Option<watch::Receiver<NodeStatus>> {
+        self.controller.as_ref().map(|controller| controller.handle().status())
     }
 
     /// Tells how far committed metadata is applied here, and every change of it.

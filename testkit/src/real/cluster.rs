@@ -1,217 +1,60 @@
-//! A cluster of child processes on free ports of the loopback interface: started, broken, waited
-//! on, and read replica by replica.
+//! A cluster on free ports of the loopback interface, its nodes child processes or threads of this one: started,
+//! broken, waited on, and read replica by replica.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::messages::create_topics_request::{
-    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
-};
+use protocol::messages::MetadataResponse;
 use protocol::messages::metadata_response::MetadataResponsePartition;
-use protocol::messages::{CreateTopicsRequest, MetadataResponse};
 use tempfile::TempDir;
 
-use super::encryption::Encryption;
+use super::builder::{self, ClusterBuilder};
+use super::crew::{Crew, NodeState};
 use super::links::Links;
-use super::process::{NodeProcess, find_binary, free_ports};
+use super::mesh::Mesh;
+use super::proxy::{FaultId, Faults, Harm, Message, Plane, Way};
+use super::view::{self, ClusterView, PartitionView, ReplicaView};
 use crate::client::{Client, ReadRecord, fetch_request};
 
 /// The number of a node, from 1.
 pub type NodeId = i32;
 
-/// How long a wait takes before it fails, unless the builder says otherwise.
-const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks at the cluster.
 const POLL: Duration = Duration::from_millis(10);
+/// How long a node may take to answer a question about its replicas.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a cluster shall be.
-#[derive(Clone, Debug)]
-pub struct ClusterBuilder {
-    brokers: i32,
-    settings: Vec<(String, String)>,
-    node_settings: Vec<(NodeId, String, String)>,
-    binary: Option<PathBuf>,
-    patience: Duration,
-    links: bool,
-    encryption: Option<Encryption>,
-}
-
-/// What of a link is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Plane {
-    /// Fetches of followers.
-    Data,
-    /// What goes to controllers.
-    Control,
-}
-
-/// A running cluster; dropping it kills its processes and removes its files.
+/// A running cluster; dropping it kills its nodes and removes its files.
 #[derive(Debug)]
 pub struct Cluster {
-    binary: PathBuf,
-    folder: TempDir,
-    ports: BTreeMap<NodeId, u16>,
-    controller_ports: BTreeMap<NodeId, u16>,
-    ssl_ports: BTreeMap<NodeId, u16>,
-    running: BTreeMap<NodeId, NodeProcess>,
-    patience: Duration,
-    /// Last: the network goes when nobody is in it any more.
-    links: Option<Links>,
-}
-
-impl ClusterBuilder {
-    /// How many nodes, each broker and controller.
-    #[must_use]
-    pub fn brokers(mut self, brokers: i32) -> Self {
-        self.brokers = brokers;
-        self
-    }
-
-    /// Sets a config key on every node.
-    #[must_use]
-    pub fn set(mut self, key: &str, value: impl ToString) -> Self {
-        self.settings.push((key.into(), value.to_string()));
-        self
-    }
-
-    /// Sets a config key on one node; stronger than what all are told.
-    #[must_use]
-    pub fn set_on(mut self, node: NodeId, key: &str, value: impl ToString) -> Self {
-        self.node_settings.push((node, key.into(), value.to_string()));
-        self
-    }
-
-    /// The `highwater` binary; found beside the running program otherwise.
-    #[must_use]
-    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
-        self.binary = Some(path.into());
-        self
-    }
-
-    /// Gives every node a network of its own, so that links can be cut; see [`Links`] for what that
-    /// needs.
-    #[must_use]
-    pub fn with_links(mut self, links: bool) -> Self {
-        self.links = links;
-        self
-    }
-
-    /// Puts clients, if they wish, brokers and controllers under TLS.
-    #[must_use]
-    pub fn encrypted(mut self, encryption: Encryption) -> Self {
-        self.encryption = Some(encryption);
-        self
-    }
-
-    /// How long waits last before they fail.
-    #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// Starts the nodes and waits until every one of them sees all as live.
-    pub fn start(self) -> Result<Cluster> {
-        let binary = self.binary.clone().map_or_else(find_binary, Ok)?;
-        let count = self.brokers as usize;
-        let ports = free_ports(3 * count)?;
-        let numbered = |from: usize| (1..).zip(ports[from..from + count].iter().copied()).collect();
-        let ids: Vec<NodeId> = (1..=self.brokers).collect();
-        let links = if self.links { Some(Links::make(&ids)?) } else { None };
-        let folder = tempfile::Builder::new().prefix("highwater-").tempdir()?;
-        let mut cluster = Cluster {
-            binary,
-            folder,
-            ports: numbered(0),
-            controller_ports: numbered(count),
-            ssl_ports: numbered(2 * count),
-            running: BTreeMap::new(),
-            patience: self.patience,
-            links,
-        };
-        for node in 1..=self.brokers {
-            let own = self.node_settings.iter().filter(|(of, ..)| *of == node);
-            let own = own.map(|(_, key, value)| (key.clone(), value.clone()));
-            let settings: Vec<_> = self.settings.iter().cloned().chain(own).collect();
-            cluster.write_properties(node, self.encryption.as_ref(), &settings)?;
-        }
-        for node in 1..=self.brokers {
-            cluster.start(node)?;
-        }
-        cluster.wait_until_all_live()?;
-        Ok(cluster)
-    }
+    pub(super) crew: Crew,
+    pub(super) ports: BTreeMap<NodeId, u16>,
+    pub(super) controller_ports: BTreeMap<NodeId, u16>,
+    pub(super) ssl_ports: BTreeMap<NodeId, u16>,
+    pub(super) patience: Duration,
+    pub(super) mesh: Option<Mesh>,
+    /// Late: the network goes when nobody is in it any more.
+    pub(super) links: Option<Links>,
+    pub(super) folder: TempDir,
 }
 
 impl Cluster {
     /// Three nodes with Kafka's defaults, unless the builder is told otherwise.
     pub fn builder() -> ClusterBuilder {
-        ClusterBuilder {
-            brokers: 3,
-            settings: Vec::new(),
-            node_settings: Vec::new(),
-            binary: None,
-            patience: DEFAULT_PATIENCE,
-            links: false,
-            encryption: None,
-        }
+        ClusterBuilder::default()
     }
 
-    fn write_properties(
-        &self,
-        node: NodeId,
-        encryption: Option<&Encryption>,
-        settings: &[(String, String)],
-    ) -> Result<()> {
-        let controllers = self.controller_ports.iter();
-        let voters: Vec<String> =
-            controllers.map(|(id, port)| format!("{id}@{}:{port}", self.host(*id))).collect();
-        let host = self.host(node);
-        let plain = format!("{host}:{}", self.port(node));
-        let control = format!("{host}:{}", self.controller_ports[&node]);
-        let mut text = String::new();
-        writeln!(text, "node.id={node}")?;
-        writeln!(text, "process.roles=broker,controller")?;
-        if let Some(encryption) = encryption {
-            let ssl = format!("{host}:{}", self.ssl_ports[&node]);
-            text += &encryption.properties(&plain, &ssl, &control);
-        } else {
-            writeln!(text, "listeners=PLAINTEXT://{plain},CONTROLLER://{control}")?;
-            writeln!(text, "advertised.listeners=PLAINTEXT://{plain}")?;
-            let map = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT";
-            writeln!(text, "listener.security.protocol.map={map}")?;
-        }
-        writeln!(text, "controller.listener.names=CONTROLLER")?;
-        writeln!(text, "controller.quorum.voters={}", voters.join(","))?;
-        writeln!(text, "log.dirs={}", self.data_folder(node).display())?;
-        for (key, value) in settings {
-            writeln!(text, "{key}={value}")?;
-        }
-        fs::create_dir_all(self.node_folder(node))?;
-        fs::write(self.properties(node), text)?;
-        Ok(())
-    }
-
-    fn node_folder(&self, node: NodeId) -> PathBuf {
-        self.folder.path().join(format!("node{node}"))
-    }
-
-    fn properties(&self, node: NodeId) -> PathBuf {
-        self.node_folder(node).join("server.properties")
-    }
-
-    /// The folder with a node's logs.
+    /// The folder with a node's logs; the first one if it has several.
     pub fn data_folder(&self, node: NodeId) -> PathBuf {
-        self.node_folder(node).join("data")
+        self.folder.path().join(format!("node{node}")).join("data")
     }
 
     /// What a node printed so far, over all its lives.
     pub fn output(&self, node: NodeId) -> String {
-        fs::read_to_string(self.node_folder(node).join("output")).unwrap_or_default()
+        self.crew.output(node)
     }
 
     /// The node's client port.
@@ -221,19 +64,22 @@ impl Cluster {
 
     /// The node's address.
     fn host(&self, node: NodeId) -> String {
-        self.links.as_ref().map_or("127.0.0.1".into(), |links| links.address(node))
+        builder::host(self.links.as_ref(), node)
     }
 
     /// Whether links can be cut.
     pub fn can_cut(&self) -> bool {
-        self.links.is_some()
+        self.links.is_some() || self.mesh.is_some()
     }
 
-    /// Cuts the link between two nodes, both ways: packets are lost until [`Cluster::heal`].
+    /// Cuts the link between two nodes, both ways, until [`Cluster::heal`].
     ///
     /// # Errors
-    /// In a cluster that was built without links.
+    /// In a cluster that was built without links and without faults.
     pub fn cut(&mut self, one: NodeId, other: NodeId, plane: Plane) -> Result<()> {
+        if self.mesh.is_some() {
+            return self.faults()?.cut_both_ways(one, other, Some(plane)).map(|_| ());
+        }
         let ports = match plane {
             Plane::Data => &self.ports,
             Plane::Control => &self.controller_ports,
@@ -243,12 +89,120 @@ impl Cluster {
         links.cut(one, other)
     }
 
-    /// Makes all links whole.
+    /// Makes all links whole; messages that were held go on.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn heal(&mut self) -> Result<()> {
+        if let Some(mesh) = &self.mesh {
+            mesh.faults().heal(|_| true);
+        }
         self.links.as_mut().map_or(Ok(()), Links::heal)
+    }
+
+    /// The faults of the links between nodes.
+    ///
+    /// # Errors
+    /// In a cluster that was built without [`ClusterBuilder::with_faults`].
+    pub fn faults(&self) -> Result<&Faults> {
+        let mesh = self.mesh.as_ref();
+        mesh.map(Mesh::faults).context("this cluster was built without `with_faults(true)`")
+    }
+
+    /// Cuts one way only: nothing from one node arrives at the other, on either plane.
+    ///
+    /// # Errors
+    /// As [`Cluster::faults`].
+    pub fn cut_one_way(&self, from: NodeId, to: NodeId) -> Result<FaultId> {
+        self.faults()?.add(Way::between(from, to), Harm::Cut)
+    }
+
+    /// Has everything from one node arrive at the other so much later, and at most so many bytes a second
+    /// on each connection.
+    ///
+    /// # Errors
+    /// As [`Faults::add`].
+    pub fn slow(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        latency: Duration,
+        bytes_per_second: Option<u64>,
+    ) -> Result<FaultId> {
+        self.faults()?.add(Way::between(from, to), Harm::Slow { latency, bytes_per_second })
+    }
+
+    /// Holds messages back on a way until they are released, lost or healed.
+    ///
+    /// # Errors
+    /// As [`Faults::add`].
+    pub fn hold(&self, message: Message, way: Way) -> Result<FaultId> {
+        self.faults()?.add(way, Harm::Hold(message))
+    }
+
+    /// Loses messages on a way until that is ended.
+    ///
+    /// # Errors
+    /// As [`Faults::add`].
+    pub fn drop_messages(&self, message: Message, way: Way) -> Result<FaultId> {
+        self.faults()?.add(way, Harm::Drop(message))
+    }
+
+    /// How many messages a fault holds back.
+    ///
+    /// # Errors
+    /// As [`Cluster::faults`], and when it is over.
+    pub fn held(&self, fault: FaultId) -> Result<u64> {
+        Ok(self.faults()?.get(fault).with_context(|| format!("no fault {fault} is in force"))?.held)
+    }
+
+    /// Ends a fault; messages that it held go on, in their order.
+    ///
+    /// # Errors
+    /// As [`Cluster::held`].
+    pub fn release(&self, fault: FaultId) -> Result<()> {
+        let ended = self.faults()?.end(fault);
+        ended.map(|_| ()).with_context(|| format!("no fault {fault} is in force"))
+    }
+
+    /// Ends a fault; messages that it held are lost.
+    ///
+    /// # Errors
+    /// As [`Cluster::held`].
+    pub fn lose(&self, fault: FaultId) -> Result<()> {
+        let ended = self.faults()?.end_and_lose(fault);
+        ended.map(|_| ()).with_context(|| format!("no fault {fault} is in force"))
+    }
+
+    /// Takes a log directory (its place in `log.dirs`) away from a node; see [`Crew::fail_disk`].
+    ///
+    /// # Errors
+    /// When it has no such directory, or that is taken away already.
+    pub fn fail_disk(&mut self, node: NodeId, dir: usize) -> Result<()> {
+        let dirs = self.crew.log_dirs(node)?;
+        let dir = dirs
+            .get(dir)
+            .with_context(|| format!("node {node} has {} log directories", dirs.len()))?;
+        self.crew.fail_disk(node, dir)
+    }
+
+    /// Gives a node's log directories back; it takes them up when it starts.
+    ///
+    /// # Errors
+    /// When files cannot be moved.
+    pub fn mend_disk(&mut self, node: NodeId) -> Result<()> {
+        self.crew.mend_disk(node).map(|_| ())
+    }
+
+    /// The place in `log.dirs` of the directory that has a node's replica.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn log_dir_of(&self, node: NodeId, topic: &str, partition: i32) -> Result<usize> {
+        let dirs = self.crew.log_dirs(node)?;
+        let name = format!("{topic}-{partition}");
+        let found = dirs.iter().position(|dir| Crew::files_of(dir).join(&name).is_dir());
+        found.with_context(|| format!("node {node} has no log of {name}"))
     }
 
     /// All client addresses, as clients take them.
@@ -270,48 +224,54 @@ impl Cluster {
         self.ports.keys().copied().collect()
     }
 
-    /// The process id of a running node.
+    /// The process id of a running node that is a process of its own.
     pub fn pid(&self, node: NodeId) -> Option<u32> {
-        self.running.get(&node).map(NodeProcess::id)
+        self.crew.pid(node)
+    }
+
+    /// How a node is.
+    pub fn state(&self, node: NodeId) -> NodeState {
+        self.crew.state(node)
     }
 
     /// Starts a node that does not run; returns at once.
+    ///
+    /// # Errors
+    /// When it runs, or cannot be started.
     pub fn start(&mut self, node: NodeId) -> Result<()> {
-        ensure!(!self.running.contains_key(&node), "node {node} runs already");
-        let log = self.node_folder(node).join("output");
-        let nodes = self.ports.len();
-        let command = self.links.as_ref().map(|links| links.command(node)).unwrap_or_default();
-        let properties = self.properties(node);
-        let process = NodeProcess::start_under(&command, &self.binary, &properties, &log, nodes)?;
-        self.running.insert(node, process);
-        Ok(())
+        self.crew.start(node)
     }
 
     /// Kills a node as a crash does.
+    ///
+    /// # Errors
+    /// When it does not run.
     pub fn kill(&mut self, node: NodeId) -> Result<()> {
-        self.take(node)?.kill()
+        self.crew.kill(node)
     }
 
     /// Stops a node cleanly: its leaders move first.
+    ///
+    /// # Errors
+    /// When it does not run, or does not stop well.
     pub fn stop(&mut self, node: NodeId) -> Result<()> {
-        let patience = self.patience;
-        let status = self.take(node)?.stop(patience)?;
-        ensure!(status.success(), "node {node} ended with {status}:\n{}", self.output(node));
-        Ok(())
+        self.crew.stop(node, self.patience)
     }
 
     /// Freezes a node: alive, and silent.
+    ///
+    /// # Errors
+    /// When it does not run.
     pub fn freeze(&mut self, node: NodeId) -> Result<()> {
-        self.running.get_mut(&node).with_context(|| format!("node {node} does not run"))?.freeze()
+        self.crew.freeze(node)
     }
 
     /// Ends a freeze.
+    ///
+    /// # Errors
+    /// When it is not frozen.
     pub fn thaw(&mut self, node: NodeId) -> Result<()> {
-        self.running.get_mut(&node).with_context(|| format!("node {node} does not run"))?.thaw()
-    }
-
-    fn take(&mut self, node: NodeId) -> Result<NodeProcess> {
-        self.running.remove(&node).with_context(|| format!("node {node} does not run"))
+        self.crew.thaw(node)
     }
 
     /// A connection to a node.
@@ -322,11 +282,8 @@ impl Cluster {
     /// The cluster as some responsive node sees it.
     pub fn metadata(&self) -> Result<MetadataResponse> {
         let mut last = None;
-        for (node, process) in &self.running {
-            if process.is_frozen() {
-                continue;
-            }
-            match self.client(*node).and_then(|mut client| client.metadata()) {
+        for node in self.crew.responsive() {
+            match self.client(node).and_then(|mut client| client.metadata()) {
                 Ok(metadata) => return Ok(metadata),
                 Err(error) => last = Some(error),
             }
@@ -355,22 +312,20 @@ impl Cluster {
         }
     }
 
+    /// A node whose disk was taken away may end; any other may not.
     fn check_alive(&mut self) -> Result<()> {
-        let mut ended = None;
-        for (node, process) in &mut self.running {
-            if !process.is_running()? {
-                ended = Some(*node);
+        for node in self.crew.find_ended()? {
+            let dirs = self.crew.log_dirs(node)?;
+            if !dirs.iter().any(|dir| Crew::is_taken_away(dir)) {
+                bail!("node {node} ended by itself:\n{}", self.output(node));
             }
         }
-        match ended {
-            Some(node) => bail!("node {node} ended by itself:\n{}", self.output(node)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Waits until every running node knows every running node as live.
     pub fn wait_until_all_live(&mut self) -> Result<()> {
-        let nodes: Vec<NodeId> = self.running.keys().copied().collect();
+        let nodes = self.crew.running();
         self.wait_for("all brokers to be live on all nodes", move |cluster| {
             for node in &nodes {
                 let metadata = cluster.client(*node)?.metadata()?;
@@ -392,9 +347,9 @@ impl Cluster {
         partitions: &[&[NodeId]],
         configs: &[(&str, &str)],
     ) -> Result<()> {
-        let request = create_topic_request(topic, partitions, configs);
+        let request = builder::create_topic_request(topic, partitions, configs);
         self.wait_for("the topic to be created", |cluster| {
-            let node = *cluster.running.keys().next().context("no node runs")?;
+            let node = *cluster.crew.running().first().context("no node runs")?;
             let response = cluster.client(node)?.call(5, request.clone())?;
             let result = response.topics.first().context("no topic in the answer")?;
             match result.error_code {
@@ -403,7 +358,7 @@ impl Cluster {
                 code => Ok(Err(format!("error {code}: {:?}", result.error_message))),
             }
         })?;
-        let nodes: Vec<NodeId> = self.running.keys().copied().collect();
+        let nodes = self.crew.running();
         let wanted = partitions.len();
         self.wait_for("the topic to be known everywhere", |cluster| {
             for node in &nodes {
@@ -468,7 +423,9 @@ impl Cluster {
         topic: &str,
         partition: i32,
     ) -> Result<Vec<ReadRecord>> {
-        read_log_files(&self.data_folder(node).join(format!("{topic}-{partition}")))
+        let dirs = self.crew.log_dirs(node)?;
+        let dir = &dirs[self.log_dir_of(node, topic, partition)?];
+        read_log_files(&Crew::files_of(dir).join(format!("{topic}-{partition}")))
     }
 
     /// The high watermark that a node gives with a fetch at `offset`.
@@ -485,13 +442,104 @@ impl Cluster {
         Ok(data.high_watermark)
     }
 
+    /// Every partition of every topic but internal ones, and every replica by its own word.
+    pub fn look(&self) -> ClusterView {
+        let nodes = self.crew.responsive().into_iter();
+        let addresses =
+            nodes.map(|node| (node, format!("{}:{}", self.host(node), self.port(node))));
+        view::look(&addresses.collect(), LOOK_TIMEOUT, &|topic| !topic.is_internal)
+    }
+
+    /// A replica by its own word.
+    ///
+    /// # Errors
+    /// When its node tells nothing of it.
+    pub fn replica(&self, node: NodeId, topic: &str, partition: i32) -> Result<ReplicaView> {
+        let seen = self.look();
+        let partition = seen.partition(topic, partition);
+        let replica = partition.and_then(|partition| partition.replica(node)).cloned();
+        replica.with_context(|| format!("node {node} has no replica of {topic}"))
+    }
+
+    /// Waits until a partition is as `is_it` says; gives it as it is then.
+    ///
+    /// # Errors
+    /// After the cluster's patience, with what was seen last.
+    pub fn wait_for_partition(
+        &mut self,
+        what: &str,
+        topic: &str,
+        partition: i32,
+        is_it: impl Fn(&PartitionView) -> bool,
+    ) -> Result<PartitionView> {
+        self.wait_for(what, |cluster| {
+            let seen = cluster.look();
+            let found = seen.partition(topic, partition);
+            let found = found.with_context(|| format!("nobody knows {topic}-{partition}"))?;
+            Ok(if is_it(found) { Ok(found.clone()) } else { Err(format!("{found:?}")) })
+        })
+    }
+
+    /// Waits until a replica's high watermark is at `offset` or past it.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_for_partition`].
+    pub fn wait_for_high_watermark(
+        &mut self,
+        node: NodeId,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<()> {
+        let what = format!("the high watermark of node {node} to reach {offset}");
+        self.wait_for_partition(&what, topic, partition, |seen| {
+            seen.replica(node).and_then(|replica| replica.high_watermark) >= Some(offset)
+        })
+        .map(|_| ())
+    }
+
+    /// Waits until a replica's log ends exactly at `offset`.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_for_partition`].
+    pub fn wait_for_log_end(
+        &mut self,
+        node: NodeId,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<()> {
+        let what = format!("the log of node {node} to end at {offset}");
+        self.wait_for_partition(&what, topic, partition, |seen| {
+            seen.replica(node).and_then(|replica| replica.log_end) == Some(offset)
+        })
+        .map(|_| ())
+    }
+
+    /// Waits until a partition has a leader of at least this epoch; gives the leader.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_for_partition`].
+    pub fn wait_for_leader_epoch(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        epoch: i32,
+    ) -> Result<NodeId> {
+        let what = format!("a leader of epoch {epoch}");
+        let seen = self.wait_for_partition(&what, topic, partition, |seen| {
+            seen.leader >= 0 && seen.leader_epoch >= epoch
+        })?;
+        Ok(seen.leader)
+    }
+
     /// Waits until all running replicas hold the same records; returns them.
     pub fn wait_for_equal_replicas(
         &mut self,
         topic: &str,
         partition: i32,
     ) -> Result<Vec<ReadRecord>> {
-        let nodes: Vec<NodeId> = self.running.keys().copied().collect();
+        let nodes = self.crew.running();
         self.wait_for("equal replicas", |cluster| {
             let logs: Vec<Vec<ReadRecord>> = nodes
                 .iter()
@@ -533,37 +581,4 @@ pub(super) fn partitions_of(
         .filter(|known| known.name.as_deref() == Some(topic))
         .flat_map(|known| known.partitions.clone())
         .collect()
-}
-
-pub(super) fn create_topic_request(
-    topic: &str,
-    partitions: &[&[NodeId]],
-    configs: &[(&str, &str)],
-) -> CreateTopicsRequest {
-    CreateTopicsRequest {
-        topics: vec![CreatableTopic {
-            name: topic.into(),
-            num_partitions: -1,
-            replication_factor: -1,
-            assignments: (0..)
-                .zip(partitions)
-                .map(|(index, replicas)| CreatableReplicaAssignment {
-                    partition_index: index,
-                    broker_ids: replicas.to_vec(),
-                    ..Default::default()
-                })
-                .collect(),
-            configs: configs
-                .iter()
-                .map(|(name, value)| CreatableTopicConfig {
-                    name: (*name).into(),
-                    value: Some((*value).into()),
-                    ..Default::default()
-                })
-                .collect(),
-            ..Default::default()
-        }],
-        timeout_ms: 20_000,
-        ..Default::default()
-    }
 }

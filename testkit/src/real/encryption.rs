@@ -15,22 +15,24 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// The lines of a node's properties that make it so. `plain`, `ssl` and `control` are `host:port`.
-    pub(super) fn properties(&self, plain: &str, ssl: &str, control: &str) -> String {
+    /// The settings of a node that make it so. `plain`, `ssl` and `control` are `host:port`.
+    pub(super) fn settings(
+        &self,
+        plain: &str,
+        ssl: &str,
+        control: &str,
+    ) -> Vec<(&'static str, String)> {
         let brokers = format!("PLAINTEXT://{plain},SSL://{ssl}");
-        format!(
-            "listeners={brokers},CONTROLLER://{control}\n\
-             advertised.listeners={brokers}\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:SSL\n\
-             inter.broker.listener.name=SSL\n\
-             ssl.keystore.type=PEM\n\
-             ssl.keystore.location={}\n\
-             ssl.truststore.type=PEM\n\
-             ssl.truststore.location={}\n\
-             ssl.client.auth={}\n",
-            self.key_store.display(),
-            self.trust_store.display(),
-            self.client_auth
-        )
+        vec![
+            ("listeners", format!("{brokers},CONTROLLER://{control}")),
+            ("advertised.listeners", brokers),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:SSL".into()),
+            ("inter.broker.listener.name", "SSL".into()),
+            ("ssl.keystore.type", "PEM".into()),
+            ("ssl.keystore.location", self.key_store.display().to_string()),
+            ("ssl.truststore.type", "PEM".into()),
+            ("ssl.truststore.location", self.trust_store.display().to_string()),
+            ("ssl.client.auth", self.client_auth.into()),
+        ]
     }
 }

@@ -13,7 +13,9 @@ use protocol::messages::MetadataResponse;
 use protocol::messages::metadata_response::MetadataResponsePartition;
 use tempfile::TempDir;
 
-use super::cluster::{NodeId, create_topic_request, partitions_of, read_log_files};
+use super::builder::create_topic_request;
+use super::cluster::{NodeId, partitions_of, read_log_files};
+use super::crew::NodeState;
 use super::on_sockets::OnSockets;
 use super::process::free_ports;
 use crate::client::{Client, ReadRecord};
@@ -196,8 +198,12 @@ impl OnSockets for KafkaCluster {
         self.ports.keys().copied().collect()
     }
 
-    fn is_running(&self, node: NodeId) -> bool {
-        self.running.contains(&node)
+    fn state(&self, node: NodeId) -> NodeState {
+        match self.running.contains(&node) {
+            false => NodeState::IsDown,
+            true if self.frozen.contains(&node) => NodeState::IsFrozen,
+            true => NodeState::Runs,
+        }
     }
 
     fn start(&mut self, node: NodeId) -> Result<()> {

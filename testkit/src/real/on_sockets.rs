@@ -1,13 +1,14 @@
 //! What a stage needs of a cluster that is reached over sockets, whoever made it: ours, or Apache Kafka.
 //!
-//! What only some can do (cut a link, say) stands here with a refusal, which those that can replace.
+//! What only ours can do (cut a link, say) is asked of it by [`OnSockets::ours`].
 
 use std::fmt::Debug;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use protocol::messages::metadata_response::MetadataResponsePartition;
 
-use super::cluster::{Cluster, NodeId, Plane};
+use super::cluster::{Cluster, NodeId};
+use super::crew::NodeState;
 use crate::client::{Client, ReadRecord};
 
 /// A cluster of processes with sockets and files.
@@ -18,8 +19,8 @@ pub trait OnSockets: Debug {
     /// The ids of all nodes, running or not.
     fn nodes(&self) -> Vec<NodeId>;
 
-    /// Whether the node has a process, frozen or not.
-    fn is_running(&self, node: NodeId) -> bool;
+    /// How a node is.
+    fn state(&self, node: NodeId) -> NodeState;
 
     /// Starts a node that does not run; returns at once.
     ///
@@ -51,25 +52,14 @@ pub trait OnSockets: Debug {
     /// When it does not run.
     fn thaw(&mut self, node: NodeId) -> Result<()>;
 
-    /// Whether links can be cut.
-    fn can_cut(&self) -> bool {
-        false
+    /// Our own cluster, which alone has links to harm and log directories to take away.
+    fn ours(&self) -> Option<&Cluster> {
+        None
     }
 
-    /// Cuts the link between two nodes, both ways.
-    ///
-    /// # Errors
-    /// Where links cannot be cut.
-    fn cut(&mut self, _one: NodeId, _other: NodeId, _plane: Plane) -> Result<()> {
-        bail!("this cluster has no links that can be cut")
-    }
-
-    /// Makes all links whole.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    fn heal(&mut self) -> Result<()> {
-        Ok(())
+    /// As [`OnSockets::ours`].
+    fn ours_mut(&mut self) -> Option<&mut Cluster> {
+        None
     }
 
     /// A connection to a node.
@@ -112,8 +102,8 @@ impl OnSockets for Cluster {
         Cluster::nodes(self)
     }
 
-    fn is_running(&self, node: NodeId) -> bool {
-        self.pid(node).is_some()
+    fn state(&self, node: NodeId) -> NodeState {
+        Cluster::state(self, node)
     }
 
     fn start(&mut self, node: NodeId) -> Result<()> {
@@ -136,16 +126,12 @@ impl OnSockets for Cluster {
         Cluster::thaw(self, node)
     }
 
-    fn can_cut(&self) -> bool {
-        Cluster::can_cut(self)
+    fn ours(&self) -> Option<&Cluster> {
+        Some(self)
     }
 
-    fn cut(&mut self, one: NodeId, other: NodeId, plane: Plane) -> Result<()> {
-        Cluster::cut(self, one, other, plane)
-    }
-
-    fn heal(&mut self) -> Result<()> {
-        Cluster::heal(self)
+    fn ours_mut(&mut self) -> Option<&mut Cluster> {
+        Some(self)
     }
 
     fn client(&self, node: NodeId) -> Result<Client> {

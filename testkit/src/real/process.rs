@@ -13,6 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The variable by which the runtime learns how many threads to work with.
 const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
 
+/// The variable by which a node learns its cluster's id.
+const CLUSTER_ID: &str = "CLUSTER_ID";
+
 /// A running node. Dropping it kills the process.
 #[derive(Debug)]
 pub struct NodeProcess {
@@ -30,16 +33,18 @@ impl NodeProcess {
         log: &Path,
         nodes: usize,
     ) -> Result<NodeProcess> {
-        NodeProcess::start_under(&[], binary, properties, log, nodes)
+        NodeProcess::start_under(&[], binary, properties, log, nodes, None)
     }
 
-    /// The same under a command that becomes the program, as `ip netns exec NAME` does.
+    /// The same under a command that becomes the program, as `ip netns exec NAME` does; of the cluster with
+    /// this id, if it is told one.
     pub fn start_under(
         command: &[String],
         binary: &Path,
         properties: &Path,
         log: &Path,
         nodes: usize,
+        cluster_id: Option<&str>,
     ) -> Result<NodeProcess> {
         let output = File::options()
             .create(true)
@@ -53,6 +58,7 @@ impl NodeProcess {
         let child = Command::new(line.next().unwrap_or(binary.as_os_str()))
             .args(line)
             .env(WORKER_THREADS, threads)
+            .envs(cluster_id.map(|id| (CLUSTER_ID, id)))
             .arg("serve")
             .arg(properties)
             .arg("--while-stdin")

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use protocol::messages::DeleteTopicsRequest;
 
-use super::{ClusterNeeds, RealStage, Stage, real};
+use super::{ClusterNeeds, Process, RealStage, Stage, real};
 use crate::real::{KafkaCluster, OnSockets};
 
 /// A cluster of Apache Kafka on stage.
@@ -28,10 +28,9 @@ impl RealStage<KafkaCluster> {
     /// When that does not come.
     pub fn clear(&mut self) -> Result<()> {
         for node in self.nodes() {
-            if self.cluster().is_running(node) {
-                self.thaw(node)?;
-            } else {
-                self.start(node)?;
+            match self.process(node) {
+                Process::IsDown => self.start(node)?,
+                Process::Runs | Process::IsFrozen => self.thaw(node)?,
             }
         }
         let cluster = self.cluster();

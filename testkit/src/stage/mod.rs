@@ -1,8 +1,8 @@
 //! What a story needs of a cluster, whether it is simulated, real, or Apache Kafka: the same script runs on
 //! all.
 //!
-//! The simulated stage can do everything. The real one has no hands in the network: it cannot cut or
-//! hold single messages, and it sees no event of the brokers, only their answers and their files. A
+//! The simulated stage can do everything. The real one cuts links and holds messages through a proxy, in real
+//! time: it cannot stop the world, and it sees no event of the brokers, only their answers and files. A
 //! story asks [`Stage::can`] before it does what only one of them can, and says in its file how it
 //! reaches the same situation otherwise.
 

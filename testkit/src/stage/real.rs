@@ -1,7 +1,7 @@
-//! The real stage: processes, sockets and files. It cuts links where the system lets it (see
-//! [`Links::missing`]), and sees no event.
+//! The real stage: processes, sockets and files. A fault proxy on the links between nodes cuts them and holds
+//! messages back; a log directory fails by being taken away. It sees no event, and time does not stop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +13,8 @@ use super::{
     Stage, StageEvent, Written,
 };
 use crate::client::{Client, batch_of};
-use crate::real::{Cluster, ClusterBuilder, Links, OnSockets, Plane};
+use crate::real::Message as Named;
+use crate::real::{Cluster, ClusterBuilder, FaultId, Harm, NodeState, OnSockets, Plane, Way};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -34,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct RealStage<C = Cluster> {
     cluster: C,
-    frozen: BTreeSet<Node>,
+    holds: Vec<FaultId>,
     /// Requests that wait for their answers, each on a connection of its own.
     waiting: BTreeMap<u64, Waiting>,
     next_sent: u64,
@@ -62,12 +63,11 @@ impl RealStage<Cluster> {
     /// # Errors
     /// When it does not come to life.
     pub fn start_with(needs: ClusterNeeds, builder: ClusterBuilder) -> Result<Self> {
-        let missing = Links::missing();
-        if let Some(missing) = &missing {
-            println!("no real link is cut, nodes are frozen instead: {missing}");
-        }
-        let mut builder =
-            builder.brokers(needs.nodes).patience(PATIENCE).with_links(missing.is_none());
+        let mut builder = builder
+            .brokers(needs.nodes)
+            .patience(PATIENCE)
+            .log_dirs(needs.log_dirs)
+            .with_faults(true);
         for (key, value) in SHORT.iter().chain(needs.settings) {
             builder = builder.set(key, value);
         }
@@ -78,7 +78,12 @@ impl RealStage<Cluster> {
 impl<C: OnSockets> RealStage<C> {
     /// A stage on a cluster that lives.
     pub fn on(cluster: C) -> Self {
-        Self { cluster, frozen: BTreeSet::new(), waiting: BTreeMap::new(), next_sent: 0 }
+        Self { cluster, holds: Vec::new(), waiting: BTreeMap::new(), next_sent: 0 }
+    }
+
+    fn ours(&mut self) -> Result<&mut Cluster> {
+        let kind = self.cluster.kind();
+        self.cluster.ours_mut().with_context(|| format!("a {kind} cluster has no hands for that"))
     }
 
     /// The cluster behind it.
@@ -93,7 +98,8 @@ impl<C: OnSockets> Stage for RealStage<C> {
     }
 
     fn can(&self, ability: Ability) -> bool {
-        ability == Ability::Cut && self.cluster.can_cut()
+        let is_ours = self.cluster.ours().is_some();
+        is_ours && matches!(ability, Ability::Cut | Ability::Hold | Ability::FailDisk)
     }
 
     fn nodes(&self) -> Vec<Node> {
@@ -101,10 +107,10 @@ impl<C: OnSockets> Stage for RealStage<C> {
     }
 
     fn process(&self, node: Node) -> Process {
-        match self.cluster.is_running(node) {
-            false => Process::IsDown,
-            true if self.frozen.contains(&node) => Process::IsFrozen,
-            true => Process::Runs,
+        match self.cluster.state(node) {
+            NodeState::Runs => Process::Runs,
+            NodeState::IsFrozen => Process::IsFrozen,
+            NodeState::IsDown | NodeState::HasFailed => Process::IsDown,
         }
     }
 
@@ -162,12 +168,10 @@ impl<C: OnSockets> Stage for RealStage<C> {
     }
 
     fn freeze(&mut self, node: Node) -> Result<()> {
-        self.frozen.insert(node);
         self.cluster.freeze(node)
     }
 
     fn thaw(&mut self, node: Node) -> Result<()> {
-        self.frozen.remove(&node);
         self.cluster.thaw(node)
     }
 
@@ -176,31 +180,55 @@ impl<C: OnSockets> Stage for RealStage<C> {
             Between::Brokers => Plane::Data,
             Between::Controllers => Plane::Control,
         };
-        others.iter().try_for_each(|other| self.cluster.cut(node, *other, plane))
+        let ours = self.ours()?;
+        others.iter().try_for_each(|other| ours.cut(node, *other, plane))
     }
 
     fn heal(&mut self) -> Result<()> {
-        self.cluster.heal()
+        if let Some(ours) = self.cluster.ours_mut() {
+            ours.faults()?.heal(|fault| fault.harm == Harm::Cut);
+        }
+        Ok(())
     }
 
-    fn hold(&mut self, what: Message, _: Option<Node>, _: Option<Node>) -> Result<Hold> {
-        bail!("{what} cannot be held back between real processes")
+    fn hold(&mut self, what: Message, from: Option<Node>, to: Option<Node>) -> Result<Hold> {
+        let (message, plane) = match what {
+            Message::Fetch => (Named::Request(ApiKey::Fetch), Plane::Data),
+            Message::FetchAnswer => (Named::Answer(ApiKey::Fetch), Plane::Data),
+            Message::AlterPartition => (Named::Request(ApiKey::AlterPartition), Plane::Control),
+            Message::Metadata => (Named::MetadataStream, Plane::Control),
+        };
+        let held = self.ours()?.hold(message, Way { from, to, plane: Some(plane) })?;
+        self.holds.push(held);
+        Ok(Hold(self.holds.len() - 1))
     }
 
-    fn held(&self, _hold: Hold) -> usize {
-        0
+    fn held(&self, hold: Hold) -> usize {
+        let ours = self.cluster.ours();
+        let held = self.holds.get(hold.0).zip(ours).and_then(|(id, ours)| ours.held(*id).ok());
+        held.map_or(0, |held| held as usize)
     }
 
-    fn release(&mut self, _hold: Hold, _lost: bool) -> Result<()> {
-        bail!("nothing is held back between real processes")
+    fn release(&mut self, hold: Hold, lost: bool) -> Result<()> {
+        let id = *self.holds.get(hold.0).context("nothing is held under this name")?;
+        let ours = self.ours()?;
+        if lost { ours.lose(id) } else { ours.release(id) }
     }
 
-    fn fail_directory(&mut self, node: Node, _topic: &str) -> Result<()> {
-        bail!("the real disk of b{node} is not made to fail")
+    fn fail_directory(&mut self, node: Node, topic: &str) -> Result<()> {
+        let ours = self.ours()?;
+        let dir = ours.log_dir_of(node, topic, 0)?;
+        ours.fail_disk(node, dir)?;
+        // What is open stays open: the broker learns of it by its next checkpoint.
+        ours.wait_for("the failed directory to be noticed", |cluster| {
+            let seen = cluster.partition(topic, 0)?;
+            let is_noticed = seen.offline_replicas.contains(&node);
+            Ok(if is_noticed { Ok(()) } else { Err(format!("{seen:?}")) })
+        })
     }
 
     fn mend_disk(&mut self, node: Node) -> Result<()> {
-        bail!("the real disk of b{node} is in order")
+        self.ours()?.mend_disk(node)
     }
 
     fn broker_epoch(&self, _node: Node) -> Option<i64> {
