@@ -147,7 +147,8 @@ mod tests {
         let metadata = ("metadata.version".to_owned(), 7, 33);
         assert_eq!(supported(&told), std::slice::from_ref(&metadata));
         let group = ("group.version".to_owned(), 0, 1);
-        assert_eq!(supported(&broker.ask(4, request(None, -1))), [metadata, group]);
+        let eligible = ("eligible.leader.replicas.version".to_owned(), 0, 1);
+        assert_eq!(supported(&broker.ask(4, request(None, -1))), [metadata, eligible, group]);
         let finalized = told.finalized_features.iter();
         let finalized =
             finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));

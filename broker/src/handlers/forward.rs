@@ -1,7 +1,7 @@
 //! Requests that only the active controller can answer: sent there, and its answer handed on.
 //!
 //! DeleteTopics, CreatePartitions, ElectLeaders, AlterPartitionReassignments,
-//! ListPartitionReassignments, DescribeQuorum; CreateTopics comes by way of `create_topics.rs`, the
+//! ListPartitionReassignments, DescribeQuorum, UpdateFeatures; CreateTopics comes by way of `create_topics.rs`, the
 //! changes of configs by way of `alter_configs.rs`. The request goes in the client's version and the answer comes in it, so versions
 //! change nothing here. The controller answers once its decision is committed; this broker's own
 //! metadata may show it a moment later, as in Kafka.
@@ -63,6 +63,7 @@ fn timeout_of(request: &RequestBody, limit: Duration) -> Option<Duration> {
         RequestBody::DeleteTopics(request) => request.timeout_ms,
         RequestBody::CreatePartitions(request) => request.timeout_ms,
         RequestBody::ElectLeaders(request) => request.timeout_ms,
+        RequestBody::UpdateFeatures(request) => request.timeout_ms,
         RequestBody::AlterPartitionReassignments(request) => request.timeout_ms,
         RequestBody::ListPartitionReassignments(request) if request.timeout_ms > 0 => {
             request.timeout_ms

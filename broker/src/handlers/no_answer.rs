@@ -17,7 +17,7 @@ use protocol::messages::{
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
     DeleteTopicsResponse, DescribeQuorumResponse, ElectLeadersRequest, ElectLeadersResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
-    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponse, UpdateFeaturesResponse,
 };
 use protocol::{ErrorCode, RequestBody, ResponseBody};
 
@@ -42,6 +42,12 @@ pub(super) fn response(request: &RequestBody, version: i16, error: ErrorCode) ->
         RequestBody::IncrementalAlterConfigs(request) => alter_incrementally(request, error).into(),
         RequestBody::AlterPartitionReassignments(request) => reassign(request, error).into(),
         RequestBody::ListPartitionReassignments(_) => ListPartitionReassignmentsResponse {
+            error_code: error.code(),
+            error_message: message(error),
+            ..Default::default()
+        }
+        .into(),
+        RequestBody::UpdateFeatures(_) => UpdateFeaturesResponse {
             error_code: error.code(),
             error_message: message(error),
             ..Default::default()
@@ -206,7 +212,9 @@ mod tests {
     use protocol::messages::create_topics_request::CreatableTopic;
     use protocol::messages::delete_topics_request::DeleteTopicState;
     use protocol::messages::elect_leaders_request::TopicPartitions;
-    use protocol::messages::{DescribeQuorumRequest, ListPartitionReassignmentsRequest};
+    use protocol::messages::{
+        DescribeQuorumRequest, ListPartitionReassignmentsRequest, UpdateFeaturesRequest,
+    };
 
     use super::*;
 
@@ -260,6 +268,7 @@ mod tests {
             .into(),
             ListPartitionReassignmentsRequest::default().into(),
             DescribeQuorumRequest::default().into(),
+            UpdateFeaturesRequest::default().into(),
         ]
     }
 

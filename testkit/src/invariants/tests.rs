@@ -505,3 +505,29 @@ fn i17_a_confirmed_isr_that_commits_less_than_it_has_is_seen() {
     checker.on_isr_confirmed(LEADER, &partition(), Offset(1), Offset(2));
     assert_broken(&checker, "I17");
 }
+
+/// The follower left an ISR that is too small, and is eligible (C06).
+fn with_eligible(min_isr: usize) -> Checker {
+    let mut checker = healthy();
+    let mut facts = cluster(LEADER, 1, 2, &[LEADER]);
+    for partition in facts.partitions.values_mut() {
+        partition.eligible = [FOLLOWER].into();
+        partition.min_isr = min_isr;
+    }
+    checker.on_cluster(facts);
+    checker
+}
+
+#[test]
+fn i3_an_eligible_leader_replica_without_a_committed_record_is_found() {
+    let mut checker = with_eligible(2);
+    assert_eq!(checker.violations(), []);
+    let cut = LogChange { cut_to: Some(Offset(1)), ..LogChange::default() };
+    checker.on_replica(FOLLOWER, &partition(), follower(1, 1), cut);
+    assert_broken(&checker, "I3");
+}
+
+#[test]
+fn i11_an_eligible_leader_replica_beside_an_isr_that_is_large_enough_is_found() {
+    assert_broken(&with_eligible(1), "I11");
+}
