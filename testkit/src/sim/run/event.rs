@@ -231,6 +231,19 @@ impl fmt::Display for Act {
             }
             Act::Elect { partition } => write!(f, "elect the preferred leader of {partition}"),
             Act::When { messages, then } => write!(f, "as soon as {messages} are sent: {then}"),
+            Act::Produce { .. }
+            | Act::Consume { .. }
+            | Act::JoinClassic
+            | Act::JoinSubscriber { .. }
+            | Act::Churn { .. } => self.fmt_client(f),
+        }
+    }
+}
+
+impl Act {
+    /// In words, what clients do.
+    fn fmt_client(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Act::Produce { partition, settings } => write!(
                 f,
                 "a producer of {partition}, acks={}{}, a batch every {:?}",
@@ -253,6 +266,7 @@ impl fmt::Display for Act {
                 },
                 if *classic { " (classic)" } else { "" }
             ),
+            _ => Ok(()),
         }
     }
 }
