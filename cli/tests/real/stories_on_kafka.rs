@@ -22,7 +22,20 @@ const TOLD: &[&str] = &[
 /// What is told besides with `KAFKA_STORIES=all`: these take longer by what they wait for and restart. The rest needs
 /// hands in the network or a disk that fails, or differs by eligible leader replicas (KIP-966: C03-alone and C05
 /// name the ISR of a partition without a leader).
-const MORE: &[&str] = &["H04", "H06", "H07", "E01", "T11", "C02-again", "I02-failover"];
+const MORE: &[&str] = &[
+    "H04",
+    "H06",
+    "H07",
+    "E01",
+    "E03",
+    "T02",
+    "T04",
+    "T11",
+    "C01",
+    "C02-again",
+    "I02-failover",
+    "cut",
+];
 /// Five nodes that elect as the topic's own config says.
 const KAFKA: ClusterNeeds =
     ClusterNeeds { settings: &[("auto.create.topics.enable", "false")], ..ClusterNeeds::nodes(5) };
