@@ -2,6 +2,9 @@
 
 mod bugs;
 mod check;
+mod control;
+mod describe;
+mod fault;
 mod health;
 mod kept_data;
 mod logging;
@@ -12,6 +15,7 @@ mod settings;
 mod sim;
 mod trace;
 mod up;
+mod up_controlled;
 mod up_processes;
 mod up_threads;
 
@@ -40,6 +44,10 @@ enum Command {
     Health(health::HealthArguments),
     /// Watches a running cluster, this one or Apache Kafka, for broken promises; exits with 1 if it saw any.
     Check(check::CheckArguments),
+    /// Shows a cluster that `up --control` runs: nodes, partitions, every replica, faults.
+    Describe(describe::DescribeArguments),
+    /// Breaks a cluster that `up --control` runs: kills, cuts, holds messages back, and mends.
+    Fault(fault::FaultArguments),
     /// Makes a page or a diagram of a trace.
     Trace(trace::TraceArguments),
     /// Tells stories of replication: what breaks, what every broker decides, what must be true.
@@ -57,6 +65,8 @@ fn main() -> ExitCode {
         Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Health(arguments)) => health::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Describe(arguments)) => describe::run(&arguments),
+        Some(Command::Fault(arguments)) => fault::run(&arguments),
         Some(Command::Trace(arguments)) => trace::run(&arguments),
         Some(Command::Scenario(command)) => scenario::run(&command),
         Some(Command::Sim(arguments)) => sim::run(&arguments),

@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::kept_data::KeptData;
 use crate::settings::{Settings, check, parse_sets};
-use crate::{logging, ready, up_processes, up_threads};
+use crate::{control, logging, ready, up_controlled, up_processes, up_threads};
 
 /// How long a cluster may take to be ready.
 pub const READY_PATIENCE: Duration = Duration::from_secs(60);
@@ -58,6 +58,10 @@ pub struct UpArguments {
     /// Watches the cluster as `highwater check` does, and tells on standard error what it sees broken.
     #[arg(long)]
     check: bool,
+    /// Opens a control port, by which the cluster is looked at and broken: `highwater describe`, `highwater
+    /// fault`, GET /cluster, GET /openapi.json. HOST:PORT, or a port of this machine.
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = control::DEFAULT_ADDRESS)]
+    control: Option<String>,
     /// Prints the `ready` line and nothing else.
     #[arg(long)]
     quiet: bool,
@@ -105,7 +109,9 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     let plan = plan(arguments, &folder)?;
     check_settings(&plan)?;
     check_ports(&plan)?;
-    if arguments.processes {
+    if let Some(control) = &arguments.control {
+        up_controlled::run(&plan, arguments.processes, arguments.quiet, control)
+    } else if arguments.processes {
         up_processes::run(&plan, arguments.quiet)
     } else {
         up_threads::run(&plan, arguments.quiet)

@@ -94,7 +94,7 @@ fn write_files(plan: &Plan, node: &NodePlan) -> Result<(PathBuf, PathBuf)> {
 }
 
 /// Becomes true when SIGINT or SIGTERM arrives.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
+pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let told = flag.clone();
     std::thread::spawn(move || {

@@ -100,7 +100,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// How many log directories each node has.
+    /// How many log directories each node has. With more than one, the metadata lies in a folder of its own,
+    /// so that none of them is one that the node cannot do without.
     #[must_use]
     pub fn log_dirs(mut self, log_dirs: usize) -> Self {
         self.log_dirs = log_dirs;
@@ -223,6 +224,9 @@ impl ClusterBuilder {
             .chain(listeners)
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
+        if self.log_dirs > 1 {
+            settings.insert("metadata.log.dir".into(), own.join("metadata").display().to_string());
+        }
         settings.extend(self.settings.iter().cloned());
         let own = self.node_settings.iter().filter(|(of, ..)| *of == node);
         settings.extend(own.map(|(_, key, value)| (key.clone(), value.clone())));
