@@ -3,11 +3,14 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable by which the runtime learns how many threads to work with.
@@ -150,10 +153,24 @@ pub fn find_binary() -> Result<PathBuf> {
     bail!("no `highwater` beside {}: build it first, or set HIGHWATER_BIN", own.display())
 }
 
-/// Ports that nothing listens on just now, distinct from each other.
+/// Where ports are looked for: below those that Linux gives to outgoing connections, which come and go.
+const PORTS: std::ops::Range<u32> = 12_000..32_000;
+
+/// Ports that nothing listens on just now, distinct from each other and from those of earlier calls, as long
+/// as there are such. Other processes begin to look elsewhere.
+///
+/// # Errors
+/// When there are not so many.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let listeners: Vec<std::net::TcpListener> = (0..count)
-        .map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)))
-        .collect::<std::io::Result<_>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(rand::random_range(PORTS)));
+    let candidates = (0..PORTS.len()).map(|_| {
+        let drawn = next.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u32;
+        (PORTS.start + drawn) as u16
+    });
+    // All are held until the last is found.
+    let free = candidates.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    let held: Vec<TcpListener> = free.take(count).collect();
+    ensure!(held.len() == count, "{count} ports are wanted, and not so many are free in {PORTS:?}");
+    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
