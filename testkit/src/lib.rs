@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod group;
+pub mod history;
 pub mod invariants;
 pub mod metrics;
 pub mod online;
