@@ -1,10 +1,14 @@
-//! `highwater check`: watches a running cluster, ours or Apache Kafka, and tells when it breaks a promise.
+//! `highwater check`: watches a running cluster, ours or Apache Kafka, and tells when it breaks a promise; or
+//! judges the history of what clients did, without any cluster.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use testkit::online::{LookReport, Watcher};
+
+use crate::history_file;
 
 /// How often a calm watch says that all is well.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -27,6 +31,10 @@ pub struct CheckArguments {
     /// The pause between two looks, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 500)]
     interval_ms: u64,
+    /// Judges this history of JSON Lines, as `sim --history` and `scenario run --history` write it, and watches
+    /// nothing: is what was acknowledged still there, once and in order, and nothing else?
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bootstrap", "topics", "seconds", "interval_ms"])]
+    history: Option<PathBuf>,
 }
 
 /// Looks again and again. Every broken promise is a line of its own, as soon as it is seen.
@@ -34,6 +42,9 @@ pub struct CheckArguments {
 /// # Errors
 /// Something was broken; or nothing could be seen at all.
 pub fn run(arguments: &CheckArguments) -> Result<()> {
+    if let Some(path) = &arguments.history {
+        return history_file::judge(path, &mut std::io::stdout());
+    }
     let begun = Instant::now();
     let length = arguments.seconds.map(Duration::from_secs);
     let mut watcher = Watcher::new(&arguments.bootstrap, arguments.topics.iter().cloned());

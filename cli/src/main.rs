@@ -6,6 +6,7 @@ mod control;
 mod describe;
 mod fault;
 mod health;
+mod history_file;
 mod kept_data;
 mod logging;
 mod ready;
@@ -42,7 +43,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Asks a broker whether it serves; exits with 0 if it does.
     Health(health::HealthArguments),
-    /// Watches a running cluster, this one or Apache Kafka, for broken promises; exits with 1 if it saw any.
+    /// Watches a running cluster, this one or Apache Kafka, for broken promises, or judges a history of what clients
+    /// did; exits with 1 if it saw any.
     Check(check::CheckArguments),
     /// Shows a cluster that `up --control` runs: nodes, partitions, every replica, faults.
     Describe(describe::DescribeArguments),

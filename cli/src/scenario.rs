@@ -14,6 +14,7 @@ use testkit::sim::write_trace_lines;
 use testkit::stage::{KafkaStage, RealStage, SimStage};
 
 use crate::bugs::{BugArgument, switch_on};
+use crate::history_file::HistoryFile;
 
 /// What to do with the stories.
 #[derive(Debug, Subcommand)]
@@ -39,6 +40,10 @@ pub struct RunArguments {
     /// Write every event of every node to this file as JSON Lines. (A real cluster tells no events.)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write what the story's clients do to this file, as JSON Lines for `check --history` and for checkers from
+    /// outside. (Stories that delete records, or elect leaders uncleanly, lose some by right.)
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
     /// Where all chance comes from: the same seed tells the same story.
     #[arg(long, default_value_t = TRANSCRIPT_SEED)]
     seed: u64,
@@ -53,14 +58,16 @@ pub fn run(command: &ScenarioCommand) -> Result<()> {
         ScenarioCommand::List => write_list(&mut out),
         ScenarioCommand::Run(arguments) => {
             let scenario = find(&arguments.name)?;
+            let history = HistoryFile::create(arguments.history.as_deref())?;
             if arguments.real {
-                run_real(scenario, &mut out)
+                run_real(scenario, history, &mut out)
             } else if arguments.kafka {
-                run_kafka(scenario, &mut out)
+                run_kafka(scenario, history, &mut out)
             } else {
                 let bugs = arguments.bug.bugs()?;
                 let trace = arguments.trace.as_deref();
-                run_simulated(scenario, arguments.seed, &bugs, trace, &mut out)
+                let files = (trace, history);
+                run_simulated(scenario, arguments.seed, &bugs, files, &mut out)
             }
         }
     }
@@ -79,28 +86,34 @@ fn write_list(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn run_real(scenario: &Scenario, out: &mut dyn Write) -> Result<()> {
+fn run_real(scenario: &Scenario, history: HistoryFile, out: &mut dyn Write) -> Result<()> {
     if let Some(ability) = keeps_from_reality(scenario) {
         bail!("{} wants {ability}, which only the simulator can", scenario.name);
     }
     let cluster = Cluster::builder().binary(std::env::current_exe()?);
     let mut stage = RealStage::start_with(scenario.needs, cluster)?;
-    verdict(scenario, tell(scenario, &mut stage, &mut printer(out)).map(|_| ()))
+    history.recorder().into_iter().for_each(|recorder| stage.record_history(recorder));
+    let told = tell(scenario, &mut stage, &mut printer(out)).map(|_| ());
+    history.write()?;
+    verdict(scenario, told)
 }
 
-fn run_kafka(scenario: &Scenario, out: &mut dyn Write) -> Result<()> {
+fn run_kafka(scenario: &Scenario, history: HistoryFile, out: &mut dyn Write) -> Result<()> {
     if let Some(ability) = scenario.demands.first() {
         bail!("{} wants {ability}, which nobody can with Kafka's processes", scenario.name);
     }
     let mut stage = KafkaStage::start_kafka(scenario.needs)?;
-    verdict(scenario, tell(scenario, &mut stage, &mut printer(out)).map(|_| ()))
+    history.recorder().into_iter().for_each(|recorder| stage.record_history(recorder));
+    let told = tell(scenario, &mut stage, &mut printer(out)).map(|_| ());
+    history.write()?;
+    verdict(scenario, told)
 }
 
 fn run_simulated(
     scenario: &Scenario,
     seed: u64,
     bugs: &[Bug],
-    trace: Option<&Path>,
+    (trace, history): (Option<&Path>, HistoryFile),
     out: &mut dyn Write,
 ) -> Result<()> {
     // Made first: who cannot have the trace should not wait for the story.
@@ -112,6 +125,7 @@ fn run_simulated(
     let file = file.transpose()?;
     let mut stage = SimStage::start(scenario.needs, seed)?;
     switch_on(bugs);
+    history.recorder().into_iter().for_each(|recorder| stage.record_history(recorder));
     let told = tell(scenario, &mut stage, &mut printer(out)).map(|_| ());
     if let Some((path, file)) = file {
         let entries = stage.simulation().events_since(0);
@@ -119,6 +133,7 @@ fn run_simulated(
             .with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("{} events in {}", entries.len(), path.display());
     }
+    history.write()?;
     verdict(scenario, told)
 }
 
@@ -156,8 +171,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("trace.jsonl");
         let mut out = Vec::new();
-        let error =
-            run_simulated(&scenario, 1, &[], Some(&path), &mut out).expect_err("it is not true");
+        let no_history = HistoryFile::create(None).expect("nothing to make");
+        let error = run_simulated(&scenario, 1, &[], (Some(&path), no_history), &mut out)
+            .expect_err("it is not true");
         assert_eq!(error.to_string(), "H01 is not as it must be");
         let text = String::from_utf8(out).expect("text");
         let end = "verdict: NOT as it must be: not so: the moon is a broker\n";

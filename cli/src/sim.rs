@@ -11,6 +11,7 @@ mod tally;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -20,10 +21,12 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use replication::bugs::Bug;
 use scenarios::{Scenario, find, tell};
-use testkit::sim::{RunFailure, RunPlan, Script, Shrunk, play, shrink};
+use testkit::history::Recorder;
+use testkit::sim::{RunFailure, RunPlan, Script, Shrunk, play_and_record, shrink};
 use testkit::stage::SimStage;
 
 use crate::bugs::{BugArgument, switch_on};
+use crate::history_file::HistoryFile;
 use tally::{Done, Outcome, Tally};
 
 /// Runs without `--seeds` and `--until-failure`.
@@ -55,6 +58,10 @@ pub struct SimArguments {
     /// The seeds of this story, by its name, in place of random runs.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// Write what the producers and consumers of this one run do to this file, as JSON Lines for `check
+    /// --history` and for checkers from outside. (Compacted topics forget records by right.)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "cleaning"])]
+    history: Option<PathBuf>,
     #[command(flatten)]
     plan: PlanArguments,
 }
@@ -157,7 +164,7 @@ fn with_bugs(plan: RunPlan, _: Vec<Bug>) -> RunPlan {
 /// What is done with a seed.
 enum Work {
     /// A random run, perhaps with some of its events only.
-    Run { plan: RunPlan, only: BTreeSet<u32> },
+    Run { plan: RunPlan, only: BTreeSet<u32>, history: Option<Recorder> },
     /// A story.
     Story { scenario: &'static Scenario, bugs: Vec<Bug> },
 }
@@ -173,8 +180,9 @@ impl Work {
 
     fn of_seed(&self, seed: u64) -> Outcome {
         let result = match self {
-            Work::Run { plan, only } => {
-                play(&self.script(plan, only, seed), plan).map(|report| Done {
+            Work::Run { plan, only, history } => {
+                let script = self.script(plan, only, seed);
+                play_and_record(&script, plan, history.as_ref()).map(|report| Done {
                     simulated: report.simulated,
                     steps: report.steps,
                     records: report.records as u64,
@@ -187,7 +195,7 @@ impl Work {
 
     fn smaller(&self, seed: u64, budget: usize) -> Option<Shrunk> {
         match self {
-            Work::Run { plan, only } if budget > 0 => {
+            Work::Run { plan, only, .. } if budget > 0 => {
                 eprintln!("making seed {seed} smaller");
                 shrink(&self.script(plan, only, seed), plan, budget)
             }
@@ -224,15 +232,21 @@ pub fn run(arguments: &SimArguments) -> Result<()> {
         only.is_empty() || arguments.seed.is_some(),
         "--only-events are those of one run: name it with --seed"
     );
+    ensure!(
+        arguments.history.is_none() || arguments.seed.is_some(),
+        "--history is that of one run: name it with --seed"
+    );
+    let history = HistoryFile::create(arguments.history.as_deref())?;
     let work = match &arguments.scenario {
         Some(name) => Work::Story { scenario: find(name)?, bugs: plan.bug.bugs()? },
-        None => Work::Run { plan: plan.plan()?, only },
+        None => Work::Run { plan: plan.plan()?, only, history: history.recorder() },
     };
     let repeat = |seed| match &arguments.scenario {
         Some(name) => format!("highwater scenario run {name} --seed {seed}{}", plan.bug.typed()),
         None => plan.repeat(seed, &plan.only_events),
     };
     let tally = run_all(arguments, jobs, &work, &repeat);
+    history.write()?;
     tally.finish(&repeat, &|seed| {
         let shrunk = work.smaller(seed, arguments.shrink_runs)?;
         let numbers: Vec<u32> = shrunk.script.events.iter().map(|event| event.number).collect();

@@ -23,6 +23,9 @@ pub struct TraceArguments {
     /// The trace.
     file: PathBuf,
     /// What to make of it; written to standard output.
+    ///
+    /// A trace tells what brokers decide, not what clients did: `sim --history` and `scenario run --history`
+    /// write that, as a history for checkers.
     #[arg(long = "to", value_enum)]
     form: Form,
     /// Only what concerns this partition (as `t-0`), and events of nodes and the cluster.

@@ -1,10 +1,10 @@
 //! How a project tests a client of its own: a real cluster, faults, and what every replica has. Here the
-//! client is the testkit's; yours gets `cluster.bootstrap()`.
+//! client is the testkit's, and writes down what it does; yours gets `cluster.bootstrap()`.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use testkit::client::batch_of;
+use testkit::history::{Recorder, check};
 use testkit::real::{Cluster, Message, Way};
 
 fn main() -> Result<()> {
@@ -21,7 +21,9 @@ fn main() -> Result<()> {
     // Node 3 asks its leader, and the leader hears nothing of it. A write waits for node 3 until it is out.
     let held = cluster.hold("Fetch".parse::<Message>()?, Way::between(3, 1))?;
     let timeout = Duration::from_secs(10);
-    let answer = cluster.client(1)?.produce("orders", 0, -1, batch_of(&[b"one"])?, timeout)?;
+    let history = Recorder::new();
+    let mut producer = cluster.recorded_client(1, &history, "producer")?;
+    let answer = producer.produce("orders", 0, -1, &[b"one"], timeout)?;
     ensure!(answer.error_code == 0, "two replicas are enough");
     cluster.wait_for_isr("orders", 0, &[1, 2])?;
     cluster.wait_for_high_watermark(1, "orders", 0, 1)?;
@@ -32,8 +34,15 @@ fn main() -> Result<()> {
     // The leader dies; what was acknowledged is still there.
     cluster.kill(1)?;
     let leader = cluster.wait_for_leader_epoch("orders", 0, 1)?;
-    let records = cluster.client(leader)?.read_all("orders", 0, 0)?;
+    cluster.wait_for_high_watermark(leader, "orders", 0, 1)?;
+    let mut reader = cluster.recorded_client(leader, &history, "reader")?;
+    let records = reader.read_finally("orders", 0, 0)?;
     ensure!(records.len() == 1, "acknowledged with acks=all");
+    let report = check(&history.operations());
+    ensure!(
+        report.broken.is_empty() && report.acknowledged == 1,
+        "the history says so: {report:?}"
+    );
     println!("node {leader} leads and has it");
     Ok(())
 }

@@ -107,3 +107,43 @@ fn a_seed_that_fails_is_told_with_the_command_that_repeats_it() {
     assert_eq!(again.status.code(), Some(1));
     assert_eq!(what(&text(&again.stdout)), what(&said), "the same run");
 }
+
+#[test]
+fn a_run_and_a_story_leave_histories_that_check_judges_with_the_lines_that_show_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+    let (run, story) = (path("run.jsonl"), path("story.jsonl"));
+    assert!(highwater(&["sim", "--seed", "3", "--history", &run]).status.success());
+    assert!(highwater(&["scenario", "run", "T01", "--history", &story]).status.success());
+    for file in [&run, &story] {
+        let output = highwater(&["check", "--history", file]);
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{said}{}", text(&output.stderr));
+        assert!(said.contains("records sent") && said.ends_with("nothing is broken\n"), "{said}");
+    }
+    let kept = std::fs::read_to_string(&run).expect("a history");
+    let broken = path("broken.jsonl");
+    let sends = r#""f":"send""#;
+    let without: String =
+        kept.lines().filter(|line| !line.contains(sends)).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&broken, without).expect("written");
+    let output = highwater(&["check", "--history", &broken]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("BROKEN not sent: t-0: \"p"), "{said}");
+    assert!(said.contains("    {\"index\":") && said.contains("more"), "{said}");
+}
+
+#[test]
+fn what_is_no_history_is_refused_by_its_line_and_a_history_wants_one_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("no.jsonl");
+    std::fs::write(&file, "{}\n").expect("written");
+    let output = highwater(&["check", "--history", file.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("line 1 is no line of a history"), "{said}");
+    let output = highwater(&["sim", "--seeds", "2", "--history", "x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("name it with --seed"));
+}

@@ -11,6 +11,7 @@ mod mesh;
 mod on_sockets;
 mod process;
 mod proxy;
+mod recorded;
 mod thread;
 mod view;
 
@@ -24,5 +25,6 @@ pub use mesh::Mesh;
 pub use on_sockets::OnSockets;
 pub use process::{NodeProcess, find_binary, free_ports};
 pub use proxy::{Fault, FaultId, Faults, Harm, LONGEST_LATENCY, Message, Plane, Proxy, Way};
+pub use recorded::RecordedClient;
 pub use thread::NodeThread;
 pub use view::{ClusterView, PartitionView, ReplicaView, look};

@@ -4,6 +4,7 @@
 mod consumer;
 mod member;
 mod producer;
+mod recording;
 mod requests;
 mod subscriber;
 
@@ -353,6 +354,7 @@ impl Simulation {
             return;
         };
         let effects = client.on_wake(&self.checker, now);
+        self.record_client(id, recording::Answer::None, &effects);
         self.follow_client(id, effects);
     }
 
@@ -365,7 +367,9 @@ impl Simulation {
             RpcAnswer::Kafka(body) => Some(body),
             _ => None,
         };
+        let told = recording::Answer::of(body.as_ref());
         let effects = client.on_answer(body, now);
+        self.record_client(id, told, &effects);
         self.follow_client(id, effects);
     }
 

@@ -41,6 +41,9 @@ pub use links::{SimTrace, TraceEntry};
 pub use network::{Address, Fate, HoldId, Kind, NetworkConfig, Pattern, Plane, RpcAnswer, Sort};
 pub use node::{CLUSTER_ID, LISTENER, NodeSettings, RunningNode, SimNode, log_dir};
 pub use quorum_storage::SimQuorumStorage;
-pub use run::{Event, Faults, RunFailure, RunPlan, RunReport, Script, Shrunk, Theme, play, shrink};
+pub use run::{
+    Event, Faults, RunFailure, RunPlan, RunReport, Script, Shrunk, Theme, play, play_and_record,
+    shrink,
+};
 pub use trace_lines::write_trace_lines;
 pub use world::{SimConfig, Simulation};

@@ -23,12 +23,13 @@ use protocol::{NodeId, Offset};
 use replication::time::Instant;
 
 use super::world::{SimConfig, Simulation};
+use crate::history::Recorder;
 use crate::invariants::FaultModel;
 
 pub use draw::{Script, Theme};
 pub use event::Event;
 pub use plan::{Faults, RunPlan};
-pub use shrink::{RunFailure, Shrunk, play, shrink};
+pub use shrink::{RunFailure, Shrunk, play, play_and_record, shrink};
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -88,6 +89,19 @@ impl Simulation {
     /// # Errors
     /// As [`Simulation::random`].
     pub fn scripted(script: &Script, plan: &RunPlan) -> Result<RunReport> {
+        Self::scripted_and_recorded(script, plan, None)
+    }
+
+    /// Plays a script; what its producers and consumers do is written down, and at the end everything is read
+    /// once more for that.
+    ///
+    /// # Errors
+    /// As [`Simulation::random`].
+    pub fn scripted_and_recorded(
+        script: &Script,
+        plan: &RunPlan,
+        history: Option<&Recorder>,
+    ) -> Result<RunReport> {
         let mut config = SimConfig::new(script.seed)
             .set("min.insync.replicas", script.min_isr)
             .set("unclean.leader.election.enable", plan.unclean);
@@ -118,6 +132,9 @@ impl Simulation {
             is_unhurt: true,
             decayed: None,
         };
+        if let Some(recorder) = history {
+            run.simulation.record_history(recorder.clone());
+        }
         run.play(script).map_err(|error| {
             let done = run.done.join("\n  ");
             error.context(format!("seed {}; what was done:\n  {done}", script.seed))
@@ -211,14 +228,18 @@ impl Run<'_> {
         }
         self.simulation.fail_on_violation()?;
         self.consumers_reach_the_end()?;
-        Ok(RunReport {
+        let report = RunReport {
             faults: std::mem::take(&mut self.done),
             records,
             cleaned: self.simulation.cleaned(),
             steps: self.simulation.steps(),
             simulated: self.simulation.now().0,
             fingerprint: self.simulation.fingerprint(),
-        })
+        };
+        for index in 0..self.partitions() {
+            self.simulation.read_finally(TOPIC, index)?;
+        }
+        Ok(report)
     }
 
     /// Every record that is committed is read by somebody (I15).

@@ -22,6 +22,7 @@ use super::network::{
 use super::node::{NodeSettings, SimNode};
 use super::observe::Observer;
 use super::random::SimRandom;
+use crate::history::Recorder;
 use crate::invariants::{Checker, FaultModel, Violation};
 
 /// Events that one step may cause at one moment before it counts as a loop.
@@ -129,6 +130,8 @@ pub struct Simulation {
     pub(super) rpcs: BTreeMap<u64, Rpc>,
     pub(super) next_rpc: u64,
     pub(super) clients: BTreeMap<u32, Client>,
+    /// Where clients write down what they do.
+    pub(super) history: Option<Recorder>,
     /// Answers to single requests, until they are taken.
     pub(super) raw_answers: BTreeMap<u64, RpcAnswer>,
     pub(super) trace: SimTrace,
@@ -183,6 +186,7 @@ impl Simulation {
             rpcs: BTreeMap::new(),
             next_rpc: 1,
             clients: BTreeMap::new(),
+            history: None,
             raw_answers: BTreeMap::new(),
             trace: SimTrace::default(),
             cluster: ClusterImage::default(),

@@ -11,6 +11,7 @@ mod kafka;
 mod producing;
 mod questions;
 mod real;
+mod recording;
 mod sessions;
 mod short;
 mod sim;

@@ -8,11 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use protocol::frame::decode_response;
 use protocol::{ApiKey, RequestBody, ResponseBody};
 
+use super::recording::Notes;
 use super::{
     Ability, Between, ClusterNeeds, Hold, Message, Node, PartitionView, Process, ReplicaView, Sent,
     Stage, StageEvent, Written,
 };
 use crate::client::{Client, batch_of};
+use crate::history::Recorder;
 use crate::real::Message as Named;
 use crate::real::{Cluster, ClusterBuilder, FaultId, Harm, NodeState, OnSockets, Plane, Way};
 
@@ -39,6 +41,7 @@ pub struct RealStage<C = Cluster> {
     /// Requests that wait for their answers, each on a connection of its own.
     waiting: BTreeMap<u64, Waiting>,
     next_sent: u64,
+    notes: Notes,
 }
 
 #[derive(Debug)]
@@ -78,7 +81,8 @@ impl RealStage<Cluster> {
 impl<C: OnSockets> RealStage<C> {
     /// A stage on a cluster that lives.
     pub fn on(cluster: C) -> Self {
-        Self { cluster, holds: Vec::new(), waiting: BTreeMap::new(), next_sent: 0 }
+        let notes = Notes::default();
+        Self { cluster, holds: Vec::new(), waiting: BTreeMap::new(), next_sent: 0, notes }
     }
 
     fn ours(&mut self) -> Result<&mut Cluster> {
@@ -89,6 +93,35 @@ impl<C: OnSockets> RealStage<C> {
     /// The cluster behind it.
     pub fn cluster(&mut self) -> &mut C {
         &mut self.cluster
+    }
+
+    /// From now on it is written down what the story's clients do.
+    pub fn record_history(&mut self, recorder: Recorder) {
+        self.notes.take(recorder);
+    }
+
+    fn write_batch(
+        &mut self,
+        node: Node,
+        topic: &str,
+        acks: i16,
+        values: &[String],
+        timeout: Duration,
+    ) -> Result<Written> {
+        let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+        let batch = batch_of(&values)?;
+        let answered = self.cluster.client(node)?.produce(topic, 0, acks, batch, timeout)?;
+        Ok(Written { error_code: answered.error_code, base_offset: answered.base_offset })
+    }
+
+    fn read_committed(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
+        let leader = self.cluster.partition(topic, 0)?.leader_id;
+        ensure!(leader >= 0, "{topic} has no leader");
+        let records = self.cluster.client(leader)?.read_all(topic, 0, 0)?;
+        Ok(records
+            .into_iter()
+            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
+            .collect())
     }
 }
 
@@ -131,20 +164,17 @@ impl<C: OnSockets> Stage for RealStage<C> {
         values: &[String],
         timeout: Duration,
     ) -> Result<Written> {
-        let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
-        let batch = batch_of(&values)?;
-        let answered = self.cluster.client(node)?.produce(topic, 0, acks, batch, timeout)?;
-        Ok(Written { error_code: answered.error_code, base_offset: answered.base_offset })
+        self.notes.writes(self.notes.elapsed(), topic, acks, values);
+        let written = self.write_batch(node, topic, acks, values, timeout);
+        self.notes.has_written(self.notes.elapsed(), &written);
+        written
     }
 
     fn read_all(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
-        let leader = self.cluster.partition(topic, 0)?.leader_id;
-        ensure!(leader >= 0, "{topic} has no leader");
-        let records = self.cluster.client(leader)?.read_all(topic, 0, 0)?;
-        Ok(records
-            .into_iter()
-            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
-            .collect())
+        self.notes.reads(self.notes.elapsed(), topic);
+        let read = self.read_committed(topic);
+        self.notes.has_read(self.notes.elapsed(), &read);
+        read
     }
 
     fn read_replica(&mut self, node: Node, topic: &str) -> Result<Vec<(i64, String)>> {
@@ -238,16 +268,21 @@ impl<C: OnSockets> Stage for RealStage<C> {
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
         let key = request.api_key();
         let mut client = self.cluster.client(node)?;
-        let correlation_id = client.send(version, request)?;
         self.next_sent += 1;
+        self.notes.sends(self.notes.elapsed(), self.next_sent, &request);
+        let correlation_id = client.send(version, request)?;
         self.waiting.insert(self.next_sent, Waiting { client, correlation_id, key, version });
         Ok(Sent(self.next_sent))
     }
 
     fn answer(&mut self, sent: Sent) -> Result<ResponseBody> {
         let mut waiting = self.waiting.remove(&sent.0).context("no such request waits")?;
-        let frame = waiting.client.read_frame()?;
-        Ok(decode_response(frame, waiting.correlation_id, waiting.key, waiting.version)?)
+        let Waiting { client, correlation_id, key, version } = &mut waiting;
+        let answer = client
+            .read_frame()
+            .and_then(|frame| Ok(decode_response(frame, *correlation_id, *key, *version)?));
+        self.notes.has_answer(self.notes.elapsed(), sent.0, &answer);
+        answer
     }
 
     fn pass(&mut self, time: Duration) -> Result<()> {

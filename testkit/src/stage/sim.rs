@@ -8,11 +8,13 @@ use protocol::records::BatchBuilder;
 use protocol::{ApiKey, NodeId, Offset, PartitionEpoch, RequestBody, ResponseBody, TopicPartition};
 use storage::Disk;
 
+use super::recording::Notes;
 use super::{
     Ability, Between, ClusterNeeds, Hold, Message, Node, PartitionView, Process, ReplicaView, Sent,
     Stage, StageEvent, Written, short,
 };
 use crate::client::{fetch_request, produce_request, read_batches};
+use crate::history::Recorder;
 use crate::invariants::FaultModel;
 use crate::sim::disk::CrashKind;
 use crate::sim::{HoldId, Kind, Plane, SimConfig, Simulation, log_dir};
@@ -30,6 +32,7 @@ pub struct SimStage {
     /// Partition epochs whose ISR the controller has told of.
     told_isrs: BTreeSet<PartitionEpoch>,
     holds: Vec<HoldId>,
+    notes: Notes,
 }
 
 impl SimStage {
@@ -54,7 +57,14 @@ impl SimStage {
         simulation.wait_until_all_live()?;
         let told = simulation.event_count();
         let told_isrs = BTreeSet::new();
-        Ok(Self { simulation, told, partition: None, told_isrs, holds: Vec::new() })
+        Ok(Self {
+            simulation,
+            told,
+            partition: None,
+            told_isrs,
+            holds: Vec::new(),
+            notes: Notes::default(),
+        })
     }
 
     /// The simulation behind it.
@@ -64,6 +74,61 @@ impl SimStage {
 
     fn heartbeat(&self) -> Duration {
         self.simulation.settings().heartbeat_interval
+    }
+
+    /// From now on it is written down what the story's clients do.
+    pub fn record_history(&mut self, recorder: Recorder) {
+        self.notes.take(recorder);
+    }
+
+    fn write_batch(
+        &mut self,
+        node: Node,
+        topic: &str,
+        acks: i16,
+        values: &[String],
+        timeout: Duration,
+    ) -> Result<Written> {
+        let mut builder = BatchBuilder::new(Offset::ZERO);
+        for value in values {
+            builder.append(1_700_000_000_000, None, Some(value.as_bytes()), [])?;
+        }
+        let request = produce_request(topic, 0, acks, builder.build()?, timeout);
+        let ResponseBody::Produce(response) =
+            self.simulation.call(NodeId(node), PRODUCE_VERSION, request)?
+        else {
+            bail!("not an answer to Produce");
+        };
+        let answered = response
+            .responses
+            .first()
+            .and_then(|topic| topic.partition_responses.first())
+            .context("no partition in the answer")?;
+        Ok(Written { error_code: answered.error_code, base_offset: answered.base_offset })
+    }
+
+    fn read_committed(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
+        let leader = self.simulation.leads(topic, 0).context("no leader")?;
+        let request = fetch_request(topic, 0, 0);
+        let ResponseBody::Fetch(response) = self.simulation.call(leader, FETCH_VERSION, request)?
+        else {
+            bail!("not an answer to Fetch");
+        };
+        let data = response
+            .responses
+            .into_iter()
+            .next()
+            .and_then(|topic| topic.partitions.into_iter().next())
+            .context("no partition in the answer")?;
+        if data.error_code != 0 {
+            bail!("fetch from {leader}: error {}", data.error_code);
+        }
+        let mut records = Vec::new();
+        read_batches(data.records.unwrap_or_default().read()?, 0, &mut records)?;
+        Ok(records
+            .into_iter()
+            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
+            .collect())
     }
 }
 
@@ -117,46 +182,17 @@ impl Stage for SimStage {
         values: &[String],
         timeout: Duration,
     ) -> Result<Written> {
-        let mut builder = BatchBuilder::new(Offset::ZERO);
-        for value in values {
-            builder.append(1_700_000_000_000, None, Some(value.as_bytes()), [])?;
-        }
-        let request = produce_request(topic, 0, acks, builder.build()?, timeout);
-        let ResponseBody::Produce(response) =
-            self.simulation.call(NodeId(node), PRODUCE_VERSION, request)?
-        else {
-            bail!("not an answer to Produce");
-        };
-        let answered = response
-            .responses
-            .first()
-            .and_then(|topic| topic.partition_responses.first())
-            .context("no partition in the answer")?;
-        Ok(Written { error_code: answered.error_code, base_offset: answered.base_offset })
+        self.notes.writes(self.simulation.now().0, topic, acks, values);
+        let written = self.write_batch(node, topic, acks, values, timeout);
+        self.notes.has_written(self.simulation.now().0, &written);
+        written
     }
 
     fn read_all(&mut self, topic: &str) -> Result<Vec<(i64, String)>> {
-        let leader = self.simulation.leads(topic, 0).context("no leader")?;
-        let request = fetch_request(topic, 0, 0);
-        let ResponseBody::Fetch(response) = self.simulation.call(leader, FETCH_VERSION, request)?
-        else {
-            bail!("not an answer to Fetch");
-        };
-        let data = response
-            .responses
-            .into_iter()
-            .next()
-            .and_then(|topic| topic.partitions.into_iter().next())
-            .context("no partition in the answer")?;
-        if data.error_code != 0 {
-            bail!("fetch from {leader}: error {}", data.error_code);
-        }
-        let mut records = Vec::new();
-        read_batches(data.records.unwrap_or_default().read()?, 0, &mut records)?;
-        Ok(records
-            .into_iter()
-            .map(|record| (record.offset, text(&record.value.unwrap_or_default())))
-            .collect())
+        self.notes.reads(self.simulation.now().0, topic);
+        let read = self.read_committed(topic);
+        self.notes.has_read(self.simulation.now().0, &read);
+        read
     }
 
     fn read_replica(&mut self, node: Node, topic: &str) -> Result<Vec<(i64, String)>> {
@@ -260,11 +296,17 @@ impl Stage for SimStage {
     }
 
     fn send(&mut self, node: Node, version: i16, request: RequestBody) -> Result<Sent> {
-        Ok(Sent(self.simulation.send(NodeId(node), version, request)))
+        let at = self.simulation.now().0;
+        let noted = request.clone();
+        let sent = self.simulation.send(NodeId(node), version, request);
+        self.notes.sends(at, sent, &noted);
+        Ok(Sent(sent))
     }
 
     fn answer(&mut self, sent: Sent) -> Result<ResponseBody> {
-        self.simulation.wait_for_answer(sent.0)
+        let answer = self.simulation.wait_for_answer(sent.0);
+        self.notes.has_answer(self.simulation.now().0, sent.0, &answer);
+        answer
     }
 
     fn pass(&mut self, time: Duration) -> Result<()> {

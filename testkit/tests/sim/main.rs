@@ -5,6 +5,7 @@ mod cleaning;
 mod clocks;
 mod controllers;
 mod groups;
+mod histories;
 mod log_dirs;
 mod seeds;
 mod subscribers;

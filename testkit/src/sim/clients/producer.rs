@@ -13,6 +13,7 @@ use protocol::{
 use replication::time::Now;
 
 use super::{Effect, LeaderView, PATIENCE};
+use crate::history::Act;
 use crate::invariants::{SendOutcome, SendRecord};
 use crate::sim::random::SimRandom;
 
@@ -129,6 +130,11 @@ impl SimProducer {
 
     fn is_finished(&self) -> bool {
         self.settings.batches > 0 && self.sent >= self.settings.batches
+    }
+
+    /// The batch that it writes just now.
+    pub(super) fn sending(&self) -> Option<Act> {
+        self.batch.as_ref().map(|batch| Act::send(self.settings.acks, &batch.values))
     }
 
     /// What was acknowledged, with its first offsets.

@@ -9,6 +9,7 @@ use super::RunReport;
 use super::draw::Script;
 use super::event::Event;
 use super::plan::RunPlan;
+use crate::history::Recorder;
 use crate::invariants::Violation;
 
 /// Why a run failed.
@@ -40,7 +41,20 @@ pub struct Shrunk {
 /// # Errors
 /// How it failed.
 pub fn play(script: &Script, plan: &RunPlan) -> Result<RunReport, RunFailure> {
-    let ran = catch_unwind(AssertUnwindSafe(|| Simulation::scripted(script, plan)));
+    play_and_record(script, plan, None)
+}
+
+/// Plays a script and writes down what its clients do, also when it fails.
+///
+/// # Errors
+/// How it failed.
+pub fn play_and_record(
+    script: &Script,
+    plan: &RunPlan,
+    history: Option<&Recorder>,
+) -> Result<RunReport, RunFailure> {
+    let ran =
+        catch_unwind(AssertUnwindSafe(|| Simulation::scripted_and_recorded(script, plan, history)));
     match ran {
         Ok(Ok(report)) => Ok(report),
         Ok(Err(error)) => {
