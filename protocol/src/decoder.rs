@@ -156,7 +156,8 @@ impl Decoder {
         Ok(value)
     }
 
-    /// A string that may be null.
+    /// A string that may be null. As in Kafka, bytes that are not UTF-8 are replaced by U+FFFD: some clients have
+    /// an id in another encoding, and work.
     pub fn get_nullable_string(&mut self, flexible: bool) -> Result<Option<String>, DecodeError> {
         let at = self.at;
         let Some(length) = self.get_length(flexible, |d| d.get_i16().map(i32::from))? else {
@@ -167,10 +168,11 @@ impl Decoder {
             return Err(DecodeError::InvalidLength { at, length: length as i64, left });
         }
         let start = self.advance(length)?;
-        match std::str::from_utf8(&self.frame[start..self.at]) {
-            Ok(text) => Ok(Some(text.to_owned())),
-            Err(_) => Err(DecodeError::InvalidUtf8 { at: start }),
+        let text = String::from_utf8_lossy(&self.frame[start..self.at]);
+        if text.len() > MAX_STRING_BYTES {
+            return Err(DecodeError::InvalidUtf8 { at: start });
         }
+        Ok(Some(text.into_owned()))
     }
 
     /// A string.

@@ -30,8 +30,8 @@ pub enum DecodeError {
         /// Position in the frame, in bytes.
         at: usize,
     },
-    /// A string that is not UTF-8.
-    #[error("string at byte {at} is not UTF-8")]
+    /// A string that is not UTF-8, and is too long once what is wrong in it is replaced.
+    #[error("long string at byte {at} is not UTF-8")]
     InvalidUtf8 {
         /// Position in the frame, in bytes.
         at: usize,

@@ -261,9 +261,15 @@ fn lengths_that_cannot_be_true_are_refused() {
         DescribeClientQuotasRequest::from_bytes(endless, 1),
         Err(DecodeError::InvalidVarint { at: 0 })
     );
-    let not_utf8 = Bytes::from_static(b"\0\x02\xff\xfe\0\0\0\0");
+    // What is not UTF-8 is replaced, as in Kafka, but for what could not be sent back.
+    let not_utf8 = Bytes::from_static(b"\0\x03a\xff\xfe\0\0\0\0");
+    let read = OffsetDeleteRequest::from_bytes(not_utf8, 0).expect("a string all the same");
+    assert_eq!(read.group_id, "a\u{fffd}\u{fffd}");
+    let mut long = i16::MAX.to_be_bytes().to_vec();
+    long.resize(2 + i16::MAX as usize, 0xff);
+    long.extend([0; 4]);
     assert_eq!(
-        OffsetDeleteRequest::from_bytes(not_utf8, 0),
+        OffsetDeleteRequest::from_bytes(Bytes::from(long), 0),
         Err(DecodeError::InvalidUtf8 { at: 2 })
     );
     let trailing = Bytes::from_static(b"\0\0\0\0\0\0\0");

@@ -16,7 +16,8 @@
 //! Therefore nobody may call in here while holding a partition's lock.
 //!
 //! An operation may be watched standing: when its time is up, its place under its keys stays for the next one that
-//! waits for the same, until the [`StandingWatch`] that stands for it is dropped.
+//! waits for the same, until the [`StandingWatch`] that stands for it is dropped. What is kept there meanwhile is
+//! dropped by the first change under a key: whoever kept it may not outlive what it speaks of.
 //!
 //! Completed operations stay listed under their other keys until those are checked, grow, or are swept;
 //! such a leftover is an empty shell. With one thread everything happens in one order that depends on the
@@ -24,6 +25,7 @@
 
 use crate::time::Instant;
 use crate::timer::{Timer, TimerKey};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -63,11 +65,22 @@ struct Watched<O> {
     timer_key: Mutex<Option<TimerKey>>,
     /// Its place is kept though it be empty.
     stands: AtomicBool,
+    /// What is kept at an empty place for the next operation.
+    kept: Mutex<Option<Kept>>,
+    /// Grows with each operation at this place.
+    generation: AtomicU64,
 }
+
+/// What may be kept at a place.
+pub type Kept = Box<dyn Any + Send>;
 
 impl<O> Watched<O> {
     fn take(&self) -> Option<O> {
         lock(&self.operation).take()
+    }
+
+    fn take_kept(&self) -> Option<Kept> {
+        lock(&self.kept).take()
     }
 
     fn is_gone(&self) -> bool {
@@ -79,21 +92,42 @@ impl<O> Watched<O> {
 
 /// Names a parked operation, to cancel it. Keeps no more than the empty shell alive.
 #[derive(Debug)]
-pub struct WatchHandle<O>(Arc<Watched<O>>);
+pub struct WatchHandle<O> {
+    watched: Arc<Watched<O>>,
+    /// The place may be another operation's by now.
+    generation: u64,
+}
 
 impl<O> Clone for WatchHandle<O> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { watched: self.watched.clone(), generation: self.generation }
     }
 }
 
 /// The place of an operation whose time was up, for the next one that waits for the same.
 #[derive(Debug)]
-pub struct StandingWatch<O>(Arc<Watched<O>>);
+pub struct StandingWatch<O>(Option<Arc<Watched<O>>>);
+
+impl<O> StandingWatch<O> {
+    /// Keeps something for the next operation, until something changes under a key.
+    pub fn keep(&self, kept: Kept) {
+        if let Some(watched) = &self.0 {
+            *lock(&watched.kept) = Some(kept);
+        }
+    }
+
+    /// Takes out what was kept, if nothing changed since.
+    pub fn take_kept(&self) -> Option<Kept> {
+        self.0.as_ref()?.take_kept()
+    }
+}
 
 impl<O> Drop for StandingWatch<O> {
     fn drop(&mut self) {
-        self.0.stands.store(false, Ordering::Release);
+        if let Some(watched) = &self.0 {
+            watched.stands.store(false, Ordering::Release);
+            drop(watched.take_kept());
+        }
     }
 }
 
@@ -104,6 +138,13 @@ pub struct Expired<O> {
     pub operation: O,
     /// Its place, if it was watched standing.
     pub standing: Option<StandingWatch<O>>,
+}
+
+impl<O> WatchHandle<O> {
+    /// How many know the place, this handle among them; for tests of what is left behind.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.watched)
+    }
 }
 
 /// What became of an operation handed to [`Purgatory::watch`].
@@ -230,19 +271,19 @@ impl<O: DelayedOperation> Purgatory<O> {
     /// Parks an operation at the place of one that waited for the same before it, under the same keys.
     pub fn watch_again(
         &self,
-        place: StandingWatch<O>,
+        mut place: StandingWatch<O>,
         operation: O,
         deadline: Instant,
     ) -> Watch<O> {
-        let watched = place.0.clone();
+        let Some(watched) = place.0.take() else { return Watch::Satisfied(operation) };
         {
             // Whoever takes the operation finds its deadline: both are there once the lock is released.
             let mut empty = lock(&watched.operation);
             let timer_key = lock(&self.timer).schedule(deadline, watched.clone());
             *lock(&watched.timer_key) = Some(timer_key);
+            watched.generation.fetch_add(1, Ordering::Relaxed);
             *empty = Some(operation);
         }
-        std::mem::forget(place);
         self.look_once_more(watched)
     }
 
@@ -260,6 +301,8 @@ impl<O: DelayedOperation> Purgatory<O> {
             operation: Mutex::new(Some(operation)),
             timer_key: Mutex::new(None),
             stands: AtomicBool::new(stands),
+            kept: Mutex::new(None),
+            generation: AtomicU64::new(0),
         });
         // The deadline comes first: who completes the operation from here on finds it to cancel.
         *lock(&watched.timer_key) = Some(lock(&self.timer).schedule(deadline, watched.clone()));
@@ -277,10 +320,11 @@ impl<O: DelayedOperation> Purgatory<O> {
     }
 
     fn look_once_more(&self, watched: Arc<Watched<O>>) -> Watch<O> {
+        let generation = watched.generation.load(Ordering::Relaxed);
         // A change before the registration was announced to nobody: look once more (F04).
         match self.take_if_satisfied(&watched, Trigger::Registration) {
             Some(operation) => Watch::Satisfied(operation),
-            None => Watch::Parked(WatchHandle(watched)),
+            None => Watch::Parked(WatchHandle { watched, generation }),
         }
     }
 
@@ -317,7 +361,7 @@ impl<O: DelayedOperation> Purgatory<O> {
                 self.completed_since_sweep.fetch_add(1, Ordering::Relaxed);
                 self.counts.by_deadline.fetch_add(1, Ordering::Relaxed);
                 let stands = watched.stands.load(Ordering::Acquire);
-                let standing = stands.then(|| StandingWatch(watched));
+                let standing = stands.then(|| StandingWatch(Some(watched)));
                 expired.push(Expired { operation, standing });
             }
         }
@@ -333,9 +377,15 @@ impl<O: DelayedOperation> Purgatory<O> {
     /// Takes an operation out whatever its condition: its connection is gone, or its owner wants to
     /// complete it now. `None` when it was completed before.
     pub fn cancel(&self, handle: &WatchHandle<O>) -> Option<O> {
-        let operation = handle.0.take()?;
+        let WatchHandle { watched, generation } = handle;
+        let mut waiting = lock(&watched.operation);
+        if watched.generation.load(Ordering::Relaxed) != *generation {
+            return None;
+        }
+        let operation = waiting.take()?;
+        drop(waiting);
         self.counts.cancelled.fetch_add(1, Ordering::Relaxed);
-        self.on_taken(&handle.0);
+        self.on_taken(watched);
         self.maybe_sweep();
         Some(operation)
     }
@@ -378,6 +428,11 @@ impl<O: DelayedOperation> Purgatory<O> {
 
     fn take_if_satisfied(&self, watched: &Watched<O>, trigger: Trigger<'_, O::Key>) -> Option<O> {
         let mut guard = lock(&watched.operation);
+        if guard.is_none() {
+            drop(guard);
+            drop(watched.take_kept());
+            return None;
+        }
         let satisfied = guard.as_ref().is_some_and(|operation| operation.is_satisfied(trigger));
         let taken = if satisfied { guard.take() } else { None };
         drop(guard);

@@ -1,6 +1,6 @@
 //! Q05 (KIP-595): a controller that decides is cut off from the others and takes one more decision, which no other
 //! has. The others elect another, which decides differently. When the first is back it gives its own decision up:
-//! it was never answered as done.
+//! it was never answered as done. Told in the simulator only: in real time whoever asked asks again after the heal.
 
 use anyhow::{Context, Result};
 use testkit::stage::{Ability, Between};
@@ -13,7 +13,7 @@ pub const SCENARIO: Scenario = Scenario {
     rules: &["Q05", "Q03", "Q07"],
     title: "a decision that no majority has was never taken",
     replicas: &[1, 2, 3],
-    demands: &[Ability::Cut],
+    demands: &[Ability::Cut, Ability::ExactMoments],
     script,
     ..PLAIN
 };

@@ -112,10 +112,9 @@ impl<'a> Reader<'a> {
         let own = format!("{}{key}", listener_prefix(listener));
         let Some(text) = self.settings.get(&own) else {
             let value = self.value(key)?;
-            let text = value.as_list().map_or_else(
-                || value.as_str().map(str::to_owned),
-                |elements| Some(elements.join(",")),
-            );
+            let text = value.as_list().map(|elements| elements.join(","));
+            let text = text.or_else(|| value.as_str().map(str::to_owned));
+            let text = text.or_else(|| value.as_bool().map(|value| value.to_string()));
             return text.filter(|text| !text.is_empty());
         };
         let def = definition(key);

@@ -38,6 +38,8 @@ fn a_listeners_own_tls_keys_are_stronger_than_those_of_all() {
                 ("ssl.truststore.certificates", &certificate),
                 ("listener.name.out.ssl.client.auth", "required"),
                 ("ssl.enabled.protocols", "TLSv1.3"),
+                ("ssl.allow.dn.changes", "true"),
+                ("listener.name.out.ssl.allow.san.changes", "true"),
                 ("ssl.endpoint.identification.algorithm", ""),
             ],
         ]
@@ -50,6 +52,7 @@ fn a_listeners_own_tls_keys_are_stronger_than_those_of_all() {
         (tls.protocols.as_slice(), tls.checks_host_names),
         (&["TLSv1.3".to_owned()][..], false)
     );
+    assert!(tls.may_change_dn && tls.may_change_san, "flags are read for all listeners too");
     assert_eq!(config.listeners.tls.len(), 1, "the others are plain");
     assert!(!format!("{:?}", config.listeners).contains("PRIVATE"), "a key is never told");
 }

@@ -150,6 +150,9 @@ impl Connection {
             }
         };
         self.handle.slot.cancel();
+        if !matches!(ending, Ending::Read(_) | Ending::Send(_)) {
+            self.stream.say_goodbye().await;
+        }
         self.finish(&ending);
     }
 

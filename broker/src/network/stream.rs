@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use controller::handshake::Acceptor;
 use protocol::Part;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -19,6 +19,9 @@ use super::writer::{SendError, Sent, send_parts};
 
 /// How long a client may take to agree on keys.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a client may take to hear that the connection ends.
+const GOODBYE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a listener has TLS.
 #[derive(Clone, Debug)]
@@ -43,6 +46,20 @@ impl Stream {
         match tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(socket)).await {
             Ok(stream) => stream,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        }
+    }
+
+    /// Tells a client under TLS that this is the end, lest it take the end for an attack. One that takes nothing
+    /// is not waited for long.
+    pub(super) async fn say_goodbye(&mut self) {
+        match self {
+            // Where the kernel has the keys, only a socket option that no safe interface gives could say it.
+            Stream::Plain(_) | Stream::KernelTls(_) => {}
+            Stream::Tls(stream) => {
+                let (_, connection) = stream.get_mut();
+                connection.send_close_notify();
+                let _ = tokio::time::timeout(GOODBYE_PATIENCE, stream.flush()).await;
+            }
         }
     }
 

@@ -61,7 +61,7 @@ fn a_story_that_nobody_knows_is_refused_and_one_for_the_simulator_is_not_told_fo
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("no story is called T99; there are T01, T02"), "{said}");
-    let output = highwater(&["scenario", "run", "H03", "--real"]);
+    let output = highwater(&["scenario", "run", "Q07", "--real"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("only the simulator"), "{said}");
@@ -95,7 +95,7 @@ fn a_seed_that_fails_is_told_with_the_command_that_repeats_it() {
     let output = highwater(&hopeless);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stdout);
-    let repeat = "repeat: highwater sim --first 5 --seeds 1 --patience 0";
+    let repeat = "repeat: highwater sim --seed 5 --patience 0";
     assert!(said.contains(repeat), "{said}");
     assert!(said.contains("seed 5 failed:") && said.contains("did not come within 0ns"), "{said}");
     let what = |said: &str| {

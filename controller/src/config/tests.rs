@@ -15,7 +15,7 @@ fn refusal(key: &str, value: &str) -> String {
 
 #[test]
 fn the_catalogues_read_and_every_default_parses() {
-    assert_eq!(ConfigCatalogue::broker().iter().count(), 382);
+    assert_eq!(ConfigCatalogue::broker().iter().count(), 383);
     assert_eq!(ConfigCatalogue::topic().iter().count(), 38);
     assert_eq!(ConfigCatalogue::group().iter().count(), 27);
     assert_eq!(ConfigCatalogue::client_metrics().iter().count(), 3);

@@ -1,6 +1,8 @@
 //! The purgatory: exactly once, nothing missed, one order (rules F02, F04, P05).
 
-use replication::purgatory::{DelayedOperation, Purgatory, Trigger, Watch, WatchHandle};
+use replication::purgatory::{
+    DelayedOperation, Purgatory, StandingWatch, Trigger, Watch, WatchHandle,
+};
 use replication::time::Instant;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -224,4 +226,56 @@ fn a_change_between_two_operations_at_a_place_is_seen_when_the_second_comes() {
     let watch = purgatory.watch_again(place, wait(2, &counter, 1), at(20));
     assert!(matches!(watch, Watch::Satisfied(_)));
     assert_eq!(purgatory.delayed(), 0);
+}
+
+/// The one place of an operation whose time is up.
+fn place(purgatory: &Purgatory<Wait>, at_ms: u64) -> StandingWatch<Wait> {
+    purgatory.expire_standing(at(at_ms)).remove(0).standing.expect("a place")
+}
+
+#[test]
+fn what_is_kept_at_a_place_is_dropped_by_a_change_under_a_key_or_with_the_place() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    let kept = Arc::new(());
+    parked(purgatory.watch_standing(wait(1, &counter, 1), &[1, 2], at(10)));
+    let first = place(&purgatory, 10);
+    first.keep(Box::new(kept.clone()));
+    assert!(purgatory.check(&3).is_empty());
+    assert_eq!(Arc::strong_count(&kept), 2, "nothing of its own changed");
+    assert!(purgatory.check(&2).is_empty());
+    assert_eq!(Arc::strong_count(&kept), 1, "a change");
+    assert!(first.take_kept().is_none());
+    first.keep(Box::new(kept.clone()));
+    assert!(first.take_kept().is_some(), "no change since");
+    first.keep(Box::new(kept.clone()));
+    drop(first);
+    assert_eq!(Arc::strong_count(&kept), 1, "given up");
+}
+
+#[test]
+fn a_place_that_served_many_operations_leaves_nothing_behind() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    let handle = parked(purgatory.watch_standing(wait(0, &counter, 9), &[1], at(10)));
+    for turn in 1..5 {
+        let place = place(&purgatory, 10 * turn);
+        parked(purgatory.watch_again(place, wait(turn as u32, &counter, 9), at(10 * turn + 10)));
+    }
+    drop(place(&purgatory, 50));
+    assert!(purgatory.check(&1).is_empty());
+    assert_eq!(handle.holders(), 1, "nobody else knows the place");
+    assert_eq!((purgatory.watched(), Arc::strong_count(&counter)), (0, 1));
+}
+
+#[test]
+fn who_takes_an_operation_back_does_not_take_the_next_one_at_its_place() {
+    let purgatory = Purgatory::new();
+    let counter = Arc::new(AtomicUsize::new(0));
+    let first = parked(purgatory.watch_standing(wait(1, &counter, 9), &[1], at(10)));
+    let place = place(&purgatory, 10);
+    let second = parked(purgatory.watch_again(place, wait(2, &counter, 9), at(20)));
+    assert!(purgatory.cancel(&first).is_none(), "its time was up");
+    assert_eq!(purgatory.delayed(), 1);
+    assert_eq!(purgatory.cancel(&second).map(|wait| wait.name), Some(2));
 }

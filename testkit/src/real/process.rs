@@ -165,7 +165,8 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     static NEXT: OnceLock<AtomicU32> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU32::new(rand::random_range(PORTS)));
     let candidates = (0..PORTS.len()).map(|_| {
-        let drawn = next.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u32;
+        // Far enough from each other that the next ones are free too, for those who want a row.
+        let drawn = next.fetch_add(37, Ordering::Relaxed) % PORTS.len() as u32;
         (PORTS.start + drawn) as u16
     });
     // All are held until the last is found.

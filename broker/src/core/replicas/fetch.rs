@@ -152,8 +152,9 @@ impl<D: Disk> ReadPass<D> {
         }
     }
 
-    /// All results, in the order of the answer.
+    /// All results, in the order of the answer: unknown ids before unknown partitions, as in Kafka.
     pub(super) fn results(&mut self) -> Vec<FetchResult> {
+        self.unknown.sort_by_key(|result| result.error != ErrorCode::UnknownTopicId);
         self.results.append(&mut self.unknown);
         std::mem::take(&mut self.results)
     }

@@ -5,8 +5,9 @@
 //! A fetch is calm when it read every partition to its end, met no error, and its session has nothing to tell
 //! (S04). Every partition counts its changes ([`Partition::changes`]), its end among them; while all counts are
 //! what the fetch saw, a second look would see the same. So a calm fetch whose time is up leaves its
-//! watch in the purgatory and itself, as a [`Quiet`], with its session, and the session's next fetch takes both
-//! over if it asks for nothing else. In builds with debug assertions every such answer is compared with a second look.
+//! place in the purgatory to its session and itself, as a [`Quiet`], at that place; the session's next fetch takes both
+//! over if it asks for nothing else. A change under one of its partitions drops what is at the place, so that nobody
+//! who went away keeps the files of a partition that is gone. In builds with debug assertions every such answer is compared with a second look.
 //!
 //! Followers are not served so: each of their fetches tells how far they are. Nor are consumers whom the
 //! time may send to a nearer replica (K01).
@@ -24,13 +25,15 @@ use super::ReplicaManager;
 use super::fetch::{FetchParams, FetchReply};
 use super::parked::{DelayedFetch, Parked, ParkedFetchPartition};
 
-/// A calm fetch that was answered, kept with its session for the next one.
+/// The place of a session's fetches in the purgatory.
+type Place<D> = StandingWatch<DelayedFetch<D>>;
+
+/// A calm fetch that was answered, kept for the next one of its session.
 struct Quiet<D: Disk> {
     reader: FetchReader,
     isolation: FetchIsolation,
     client_rack: String,
     partitions: Arc<Vec<ParkedFetchPartition<D>>>,
-    watch: StandingWatch<DelayedFetch<D>>,
 }
 
 impl<D: Disk> Quiet<D> {
@@ -66,20 +69,20 @@ impl<D: Disk> ReplicaManager<D> {
         now: Now,
     ) -> Result<Option<Parked>, (FetchContext, FetchReply)> {
         let waits = params.min_bytes > 0 && !params.max_wait.is_zero();
-        let kept = context.take_keepsake().and_then(|kept| kept.downcast::<Quiet<D>>().ok());
-        let Some(quiet) =
-            kept.filter(|quiet| waits && quiet.fits(params) && is_undisturbed(&quiet.partitions))
-        else {
-            return Err((context, reply));
-        };
-        let Quiet { partitions, watch, .. } = *quiet;
+        let place = context.take_keepsake().and_then(|place| place.downcast::<Place<D>>().ok());
+        let kept = place.as_ref().and_then(|place| place.take_kept());
+        let quiet = kept
+            .and_then(|kept| kept.downcast::<Quiet<D>>().ok())
+            .filter(|quiet| waits && quiet.fits(params) && is_undisturbed(&quiet.partitions));
+        let (Some(place), Some(quiet)) = (place, quiet) else { return Err((context, reply)) };
+        let partitions = quiet.partitions;
         for parked in partitions.iter() {
             parked.partition.counts().on_fetched(ErrorCode::None);
         }
         let deadline = now.monotonic + params.max_wait;
         let params = params.clone();
         let fetch = DelayedFetch { params, partitions, is_calm: true, context, reply };
-        let watched = self.fetches.watch_again(watch, fetch, deadline);
+        let watched = self.fetches.watch_again(*place, fetch, deadline);
         Ok(self.park_fetch(watched, deadline))
     }
 
@@ -87,21 +90,27 @@ impl<D: Disk> ReplicaManager<D> {
     pub(super) fn complete_in_vain(&self, expired: Expired<DelayedFetch<D>>) {
         let Expired { operation: fetch, standing } = expired;
         match standing {
-            Some(watch) if fetch.is_calm && is_undisturbed(&fetch.partitions) => {
-                self.answer_nothing(fetch, watch)
+            Some(place) if fetch.is_calm && is_undisturbed(&fetch.partitions) => {
+                self.answer_nothing(fetch, place)
             }
             _ => self.complete_fetch(fetch),
         }
     }
 
-    fn answer_nothing(&self, mut fetch: DelayedFetch<D>, watch: StandingWatch<DelayedFetch<D>>) {
+    fn answer_nothing(&self, mut fetch: DelayedFetch<D>, place: Place<D>) {
         if cfg!(debug_assertions) {
             self.look_again(&mut fetch);
         }
         let DelayedFetch { params, partitions, context, reply, .. } = fetch;
         let FetchParams { reader, isolation, client_rack, .. } = params;
-        let quiet = Quiet { reader, isolation, client_rack, partitions, watch };
-        context.keep(Box::new(quiet));
+        let kept = Quiet { reader, isolation, client_rack, partitions: partitions.clone() };
+        place.keep(Box::new(kept));
+        // A change before it was kept has dropped nothing.
+        if !is_undisturbed(&partitions) {
+            drop(place.take_kept());
+        }
+        drop(partitions);
+        context.keep(Box::new(place));
         reply(context, Vec::new());
     }
 

@@ -2,15 +2,16 @@
 //! debug assertions the broker itself compares each empty answer with a second look.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use controller::records::RemoveTopic;
-use protocol::Uuid;
 use protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use protocol::messages::fetch_response::PartitionData;
 use protocol::messages::{DeleteRecordsRequest, FetchRequest, FetchResponse};
 use protocol::records::ProducerStamp;
+use protocol::{TopicPartition, Uuid};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -280,6 +281,20 @@ fn s06_a_session_that_is_changed_between_polls_in_vain_is_read_again() {
     reader.positions.insert(0, 0);
     reader.moved.push(0);
     assert_eq!(reader.poll(), 1, "records before the place it had");
+}
+
+#[test]
+fn who_polled_in_vain_and_went_away_keeps_no_partition_that_is_gone() {
+    let (broker, topic_id) = broker();
+    let mut reader = Reader::new(&broker, topic_id);
+    while reader.poll() > 0 {}
+    reader.poll();
+    reader.poll();
+    let partition = broker.core.replicas.partition(&TopicPartition::new("t", 1), topic_id);
+    let partition = Arc::downgrade(&partition.expect("here"));
+    assert!(partition.upgrade().is_some());
+    broker.apply(&[RemoveTopic { topic_id: Some(topic_id.into()) }.into()]);
+    assert!(partition.upgrade().is_none(), "its files can go");
 }
 
 /// Nothing of this may hold for followers: each fetch tells how far they are (H01).

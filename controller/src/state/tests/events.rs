@@ -107,6 +107,7 @@ fn leaders_elected_without_an_isr_are_told_with_their_reason_c06() {
     let told = cluster.told(|cluster| cluster.unfence(1));
     let unfenced = ("BrokerUnfenced", Why::HeartbeatCaughtUp);
     assert_eq!(told, [unfenced, ("LeaderElected", Why::EligibleLeader)]);
+    cluster.unfence(2);
     cluster.set_isr(&[1, 2]);
     cluster.fence(1);
     cluster.fence(2);
