@@ -20,6 +20,11 @@ fn main() -> Result<()> {
 
     // Node 3 asks its leader, and the leader hears nothing of it. A write waits for node 3 until it is out.
     let held = cluster.hold("Fetch".parse::<Message>()?, Way::between(3, 1))?;
+    // What it asked before still waits at the leader; the next is the first to be held.
+    cluster.wait_for("the next fetch of node 3", |cluster| {
+        let count = cluster.held(held)?;
+        Ok(if count > 0 { Ok(()) } else { Err("none is held yet".to_owned()) })
+    })?;
     let timeout = Duration::from_secs(10);
     let history = Recorder::new();
     let mut producer = cluster.recorded_client(1, &history, "producer")?;
