@@ -11,9 +11,9 @@ use protocol::messages::CreateTopicsRequest;
 use protocol::messages::create_topics_request::CreatableTopic;
 use testkit::client::Client;
 use testkit::producer::RetryingProducer;
-use testkit::real::{Cluster, NodeId};
+use testkit::real::{Cluster, NodeId, free_row};
 
-use crate::command_line::{free_range, interrupt};
+use crate::command_line::interrupt;
 use crate::{BINARY, alone, cluster};
 
 const TOPIC: &str = "checked";
@@ -124,7 +124,7 @@ fn a_watch_over_nothing_says_what_is_missing() {
 fn up_with_check_tells_of_it_on_standard_error() {
     let _alone = alone();
     let data = tempfile::tempdir().expect("a folder");
-    let port = free_range(6).to_string();
+    let port = free_row(6).expect("ports").to_string();
     let up = |more: &[&str]| {
         let folder = data.path().display().to_string();
         let mut child = Command::new(BINARY)

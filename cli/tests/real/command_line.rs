@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::client::{Client, batch_of};
-use testkit::real::free_ports;
+use testkit::real::free_row;
 
 use crate::{BINARY, alone};
 
@@ -43,28 +43,12 @@ pub fn interrupt(mut child: Child) {
 /// NOT_LEADER_OR_FOLLOWER.
 const NOT_LEADER: i16 = 6;
 
-/// A port with `count` free ones after it.
-pub fn free_range(count: u16) -> u16 {
-    for _ in 0..50 {
-        let first = free_ports(1).expect("a port")[0];
-        if first.checked_add(count).is_none() {
-            continue;
-        }
-        let all = (first..first + count)
-            .all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok());
-        if all {
-            return first;
-        }
-    }
-    panic!("no {count} free ports in a row");
-}
-
 #[test]
 fn up_says_when_it_is_ready_keeps_its_data_and_stops_on_ctrl_c() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().to_str().expect("text");
-    let port = free_range(6).to_string();
+    let port = free_row(6).expect("ports").to_string();
     let (child, lines) = up(&["--data", data, "--port", &port, "--quiet"]);
     let address = format!("127.0.0.1:{port}");
     let expected = format!("ready bootstrap={address}");
@@ -114,7 +98,7 @@ fn refused(arguments: &[&str]) -> String {
 
 #[test]
 fn a_port_that_is_taken_and_a_key_that_nobody_knows_are_told_before_the_nodes_start() {
-    let port = free_range(6);
+    let port = free_row(6).expect("ports");
     let taken = std::net::TcpListener::bind(("127.0.0.1", port + 2)).expect("a port");
     for mode in ["--quiet", "--processes"] {
         let said = refused(&["--port", &port.to_string(), "--set", "no.such.key=1", mode]);
@@ -173,7 +157,7 @@ fn leader_of(client: &mut Client, topic: &str) -> Option<String> {
 
 /// `up --processes` with three nodes, and their processes.
 fn up_processes(arguments: &[&str]) -> (Child, Vec<i32>) {
-    let port = free_range(6).to_string();
+    let port = free_row(6).expect("ports").to_string();
     let (child, lines) = up(&[&["--port", &port, "--processes"], arguments].concat());
     let nodes: Vec<&String> = lines.iter().filter(|line| line.starts_with("node ")).collect();
     assert_eq!(nodes.len(), 3, "{lines:?}");
@@ -223,7 +207,7 @@ fn processes_stop_cleanly_when_their_parent_is_killed() {
 #[test]
 fn controllers_of_their_own_serve_a_single_broker() {
     let _alone = alone();
-    let port = free_range(8).to_string();
+    let port = free_row(8).expect("ports").to_string();
     let (child, lines) = up(&["--port", &port, "--brokers", "1", "--controllers", "3", "--quiet"]);
     assert_eq!(lines, [format!("ready bootstrap=127.0.0.1:{port}")]);
     interrupt(child);

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::client::{Client, batch_of};
-use testkit::real::free_ports;
+use testkit::real::{free_ports, free_row};
 
-use crate::command_line::{free_range, interrupt};
+use crate::command_line::interrupt;
 use crate::{BINARY, alone};
 
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -23,7 +23,7 @@ struct Up {
 }
 
 fn up(more: &[&str]) -> Up {
-    let port = free_range(9);
+    let port = free_row(9).expect("ports");
     let control = format!("127.0.0.1:{}", free_ports(1).expect("a port")[0]);
     let port_text = port.to_string();
     let mut child = Command::new(BINARY)

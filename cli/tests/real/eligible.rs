@@ -2,25 +2,18 @@
 //! DescribeTopicPartitions must tell what it did on Apache Kafka 4.4.0, leader epochs included. The table is
 //! what a Kafka of five combined nodes answered; where Java and Kafka are, one is asked again.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use protocol::messages::create_topics_request::{
-    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
-};
 use protocol::messages::describe_topic_partitions_request::TopicRequest;
 use protocol::messages::elect_leaders_request::TopicPartitions;
 use protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use protocol::messages::{
-    CreateTopicsRequest, DescribeTopicPartitionsRequest, ElectLeadersRequest,
-    IncrementalAlterConfigsRequest,
+    DescribeTopicPartitionsRequest, ElectLeadersRequest, IncrementalAlterConfigsRequest,
 };
-use testkit::client::Client;
-use testkit::real::{Cluster, free_ports};
+use testkit::real::{KafkaCluster, OnSockets};
 
 const NODES: i32 = 5;
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -89,119 +82,14 @@ const STEPS: &[(Act, [Row; 3])] = &[
     (Act::Elect, [(3, 0, &[3, 5], &[], &[]), (5, 8, &[5], &[], &[]), (5, 6, &[5], &[], &[])]),
 ];
 
-/// A cluster whose nodes come and go.
-trait Side {
-    fn act(&mut self, act: Act) -> Result<()>;
-    fn address(&self, node: i32) -> String;
-}
-
-impl Side for Cluster {
-    fn act(&mut self, act: Act) -> Result<()> {
-        match act {
-            Act::Kill(node) => self.kill(node),
-            Act::Stop(node) => self.stop(node),
-            Act::Start(node) => self.start(node),
-            Act::LowerMinIsr | Act::Elect => Ok(()),
-        }
+fn create_topics(cluster: &mut dyn OnSockets) -> Result<()> {
+    for (name, replicas, min_isr) in TOPICS {
+        cluster.create_topic(name, &[replicas], &[(MIN_ISR, min_isr)])?;
     }
-
-    fn address(&self, node: i32) -> String {
-        format!("127.0.0.1:{}", self.port(node))
-    }
-}
-
-/// Apache Kafka, ended when it is dropped.
-struct Kafka {
-    script: PathBuf,
-    folder: tempfile::TempDir,
-    port: u16,
-}
-
-impl Kafka {
-    fn start(script: PathBuf) -> Result<Kafka> {
-        let folder = tempfile::Builder::new().prefix("kafka-").tempdir()?;
-        // Each node takes two ports from there on.
-        let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        let port = free_ports(40)?
-            .into_iter()
-            .find(|port| (0..2 * NODES as u16).all(|at| port.checked_add(at).is_some_and(is_free)))
-            .context("no free ports in a row")?;
-        let mut command = Command::new(&script);
-        command.args(["up", "--brokers", &NODES.to_string(), "--port", &port.to_string()]);
-        command.args(["--heap", "256m", "--dir"]).arg(folder.path());
-        for (key, value) in SETTINGS {
-            command.args(["--set", &format!("{key}={value}")]);
-        }
-        let kafka = Kafka { script, folder, port };
-        let output = command.output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(kafka)
-    }
-
-    fn node(&self, node: i32, what: &str) -> Result<()> {
-        let mut command = Command::new(&self.script);
-        command.args(["node", "--dir"]).arg(self.folder.path()).args([&node.to_string(), what]);
-        let output = command.output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
-    }
-}
-
-impl Side for Kafka {
-    fn act(&mut self, act: Act) -> Result<()> {
-        match act {
-            Act::Kill(node) => self.node(node, "kill"),
-            Act::Stop(node) => self.node(node, "stop"),
-            Act::Start(node) => self.node(node, "start"),
-            Act::LowerMinIsr | Act::Elect => Ok(()),
-        }
-    }
-
-    fn address(&self, node: i32) -> String {
-        format!("127.0.0.1:{}", self.port + 2 * (node as u16 - 1))
-    }
-}
-
-impl Drop for Kafka {
-    fn drop(&mut self) {
-        // Fails only when there is nothing to end.
-        let _ = Command::new(&self.script).args(["down", "--dir"]).arg(self.folder.path()).output();
-    }
-}
-
-fn client(side: &dyn Side) -> Result<Client> {
-    Client::connect(&side.address(1), Duration::from_secs(20))
-}
-
-fn create_topics(side: &dyn Side) -> Result<()> {
-    let topics = TOPICS.map(|(name, replicas, min_isr)| CreatableTopic {
-        name: name.into(),
-        num_partitions: -1,
-        replication_factor: -1,
-        assignments: vec![CreatableReplicaAssignment {
-            partition_index: 0,
-            broker_ids: replicas.to_vec(),
-            ..CreatableReplicaAssignment::default()
-        }],
-        configs: vec![CreatableTopicConfig {
-            name: MIN_ISR.into(),
-            value: Some(min_isr.into()),
-            ..CreatableTopicConfig::default()
-        }],
-        ..CreatableTopic::default()
-    });
-    let request = CreateTopicsRequest {
-        topics: topics.to_vec(),
-        timeout_ms: 20_000,
-        ..CreateTopicsRequest::default()
-    };
-    let response = client(side)?.call(5, request)?;
-    let errors: Vec<i16> = response.topics.iter().map(|topic| topic.error_code).collect();
-    ensure!(errors == [0, 0, 0], "topics are created with {errors:?}");
     Ok(())
 }
 
-fn lower_min_isr(side: &dyn Side) -> Result<()> {
+fn lower_min_isr(cluster: &dyn OnSockets) -> Result<()> {
     let config = AlterableConfig {
         name: MIN_ISR.into(),
         value: Some("1".into()),
@@ -215,12 +103,12 @@ fn lower_min_isr(side: &dyn Side) -> Result<()> {
     };
     let request =
         IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
-    let response = client(side)?.call(1, request)?;
+    let response = cluster.client(1)?.call(1, request)?;
     ensure!(response.responses[0].error_code == 0, "{:?}", response.responses);
     Ok(())
 }
 
-fn elect(side: &dyn Side) -> Result<()> {
+fn elect(cluster: &dyn OnSockets) -> Result<()> {
     let topic = TopicPartitions { topic: "two".into(), partitions: vec![0], ..Default::default() };
     let request = ElectLeadersRequest {
         election_type: 1,
@@ -228,21 +116,21 @@ fn elect(side: &dyn Side) -> Result<()> {
         timeout_ms: 20_000,
         ..ElectLeadersRequest::default()
     };
-    let response = client(side)?.call(2, request)?;
+    let response = cluster.client(1)?.call(2, request)?;
     ensure!(response.error_code == 0, "{response:?}");
     Ok(())
 }
 
 type Seen = (i32, i32, Vec<i32>, Vec<i32>, Vec<i32>);
 
-fn describe(side: &dyn Side) -> Result<Vec<Seen>> {
+fn describe(cluster: &dyn OnSockets) -> Result<Vec<Seen>> {
     let topics = TOPICS.map(|(name, ..)| TopicRequest { name: name.into(), ..Default::default() });
     let request = DescribeTopicPartitionsRequest {
         topics: topics.to_vec(),
         response_partition_limit: 2000,
         ..DescribeTopicPartitionsRequest::default()
     };
-    let response = client(side)?.call(0, request)?;
+    let response = cluster.client(1)?.call(0, request)?;
     let mut seen = Vec::new();
     for (name, ..) in TOPICS {
         let topic = response.topics.iter().find(|topic| topic.name.as_deref() == Some(name));
@@ -265,7 +153,7 @@ fn describe(side: &dyn Side) -> Result<Vec<Seen>> {
 }
 
 /// Waits until a node that never goes describes the partitions so.
-fn await_rows(side: &dyn Side, what: &str, rows: &[Row; 3]) -> Result<()> {
+fn await_rows(cluster: &dyn OnSockets, what: &str, rows: &[Row; 3]) -> Result<()> {
     let wanted: Vec<Seen> = rows
         .iter()
         .map(|(leader, epoch, isr, eligible, last)| {
@@ -274,7 +162,7 @@ fn await_rows(side: &dyn Side, what: &str, rows: &[Row; 3]) -> Result<()> {
         .collect();
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let seen = describe(side);
+        let seen = describe(cluster);
         if seen.as_ref().is_ok_and(|seen| *seen == wanted) {
             return Ok(());
         }
@@ -283,20 +171,22 @@ fn await_rows(side: &dyn Side, what: &str, rows: &[Row; 3]) -> Result<()> {
     }
 }
 
-fn go(side: &mut dyn Side) -> Result<()> {
-    create_topics(side)?;
+fn go(cluster: &mut dyn OnSockets) -> Result<()> {
+    create_topics(cluster)?;
     let begin: [Row; 3] =
         [(3, 0, &[3, 4, 5], &[], &[]), (4, 0, &[4, 5], &[], &[]), (5, 0, &[5], &[], &[])];
-    await_rows(side, "the begin", &begin)?;
+    await_rows(cluster, "the begin", &begin)?;
     for (at, (act, rows)) in STEPS.iter().enumerate() {
         let what = format!("step {at}, {act:?}");
         match act {
-            Act::LowerMinIsr => lower_min_isr(side),
-            Act::Elect => elect(side),
-            act => side.act(*act),
+            Act::Kill(node) => cluster.kill(*node),
+            Act::Stop(node) => cluster.stop(*node),
+            Act::Start(node) => cluster.start(*node),
+            Act::LowerMinIsr => lower_min_isr(cluster),
+            Act::Elect => elect(cluster),
         }
         .with_context(|| what.clone())?;
-        await_rows(side, &what, rows)?;
+        await_rows(cluster, &what, rows)?;
     }
     Ok(())
 }
@@ -316,6 +206,6 @@ fn who_is_eligible_is_told_step_by_step_as_kafka_told_it_c06() {
 fn a_kafka_tells_the_table_of_who_is_eligible_again_c06() {
     let Some(script) = super::group_tools::tool() else { return };
     let _alone = super::alone();
-    let mut kafka = Kafka::start(script).expect("a Kafka");
+    let mut kafka = KafkaCluster::start(&script, NODES, &SETTINGS).expect("a Kafka");
     go(&mut kafka).expect("as another Kafka told");
 }

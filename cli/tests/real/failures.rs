@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::client::{Client, batch_of};
 use testkit::producer::RetryingProducer;
-use testkit::real::free_ports;
+use testkit::real::{free_ports, free_row};
 
-use crate::command_line::free_range;
 use crate::failover::quick_cluster;
 use crate::volume::Volume;
 use crate::{BINARY, alone};
@@ -85,7 +84,7 @@ fn a_node_that_fails_is_named_and_the_others_in_the_process_go_on() {
     let Some(volume) = Volume::mount(&folder.path().join("node2/data")) else {
         return;
     };
-    let port = free_range(6);
+    let port = free_row(6).expect("ports");
     let data = folder.path().to_str().expect("text");
     let sets =
         ["--set", "broker.session.timeout.ms=1500", "--set", "log.index.size.max.bytes=65536"];
@@ -119,7 +118,7 @@ fn a_cluster_that_can_work_no_longer_ends_by_itself_and_says_why() {
     let Some(volume) = Volume::mount(&folder.path().join("node1/data")) else {
         return;
     };
-    let port = free_range(2).to_string();
+    let port = free_row(2).expect("ports").to_string();
     let data = folder.path().to_str().expect("text");
     let child = up(&[
         "--data",

@@ -13,9 +13,9 @@ use protocol::messages::FetchRequest;
 use testkit::client::{Client, fetch_request};
 use testkit::metrics::{Labels, MetricsPage};
 use testkit::producer::RetryingProducer;
-use testkit::real::{Cluster, NodeId, free_ports};
+use testkit::real::{Cluster, NodeId, free_ports, free_row};
 
-use crate::command_line::{free_range, interrupt};
+use crate::command_line::interrupt;
 use crate::{BINARY, alone, cluster};
 
 const TOPIC: &str = "watched";
@@ -201,7 +201,7 @@ fn metrics_tell_of_a_leaders_death_and_return_while_clients_work() {
 #[test]
 fn up_says_where_the_metrics_are_and_can_do_without() {
     let _alone = alone();
-    let (port, metrics) = (free_range(2), free_ports(1).expect("a port")[0]);
+    let (port, metrics) = (free_row(2).expect("ports"), free_ports(1).expect("a port")[0]);
     let told = |arguments: &[&str]| {
         let mut command = Command::new(BINARY);
         command.args(["up", "--brokers", "1", "--port", &port.to_string()]).args(arguments);

@@ -49,9 +49,6 @@ impl ControllerState {
     /// that it would have without the feature, its last leader (C03). Kafka leaves both as they are until
     /// the partition changes.
     pub(super) fn end_elr(&mut self) {
-        let knows_any = |partition: &PartitionImage| {
-            !partition.eligible_leader_replicas.is_empty() || !partition.last_known_elr.is_empty()
-        };
         let concerned = self.image.partitions().filter(|(_, _, partition)| knows_any(partition));
         let changes: Vec<PartitionChange> = concerned
             .map(|(topic, index, partition)| {
@@ -94,17 +91,21 @@ impl ControllerState {
             ConfigResourceType::Topic => *resource.name == *topic,
             _ => true,
         };
-        let partitions = self.image.partitions().filter(|(topic, _, partition)| {
-            let knows_any = !partition.eligible_leader_replicas.is_empty()
-                || !partition.last_known_elr.is_empty();
-            knows_any && is_concerned(&topic.name)
-        });
+        let partitions = self
+            .image
+            .partitions()
+            .filter(|(topic, _, partition)| knows_any(partition) && is_concerned(&topic.name));
         let changes: Vec<PartitionChange> =
             partitions.map(|(topic, index, _)| forgets_eligible(topic.id, index)).collect();
         for change in changes {
             self.decide(change);
         }
     }
+}
+
+/// Whether anybody is eligible, or was the last to lead.
+fn knows_any(partition: &PartitionImage) -> bool {
+    !partition.eligible_leader_replicas.is_empty() || !partition.last_known_elr.is_empty()
 }
 
 fn forgets_eligible(topic: TopicId, index: i32) -> PartitionChange {

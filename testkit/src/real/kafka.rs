@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use super::builder::create_topic_request;
 use super::cluster::{NodeId, partitions_of, read_log_files};
 use super::crew::NodeState;
 use super::on_sockets::OnSockets;
-use super::process::free_ports;
+use super::process::free_row;
 use crate::client::{Client, ReadRecord};
 
 /// Names the script where it lies elsewhere.
@@ -172,14 +171,6 @@ impl KafkaCluster {
         // A zombie has ended.
         status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     }
-}
-
-/// The first of so many free ports in a row.
-fn free_row(count: u16) -> Result<u16> {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let row_from =
-        |first: &u16| first.checked_add(count).is_some_and(|end| (*first..end).all(is_free));
-    free_ports(40)?.into_iter().find(row_from).context("not enough free ports in a row")
 }
 
 impl Drop for KafkaCluster {

@@ -23,7 +23,7 @@ pub use kafka::KafkaCluster;
 pub use links::Links;
 pub use mesh::Mesh;
 pub use on_sockets::OnSockets;
-pub use process::{NodeProcess, find_binary, free_ports};
+pub use process::{NodeProcess, find_binary, free_ports, free_row};
 pub use proxy::{Fault, FaultId, Faults, Harm, LONGEST_LATENCY, Message, Plane, Proxy, Way};
 pub use recorded::RecordedClient;
 pub use thread::NodeThread;

@@ -175,3 +175,17 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     ensure!(held.len() == count, "{count} ports are wanted, and not so many are free in {PORTS:?}");
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
+
+/// The first of so many free ports in a row.
+///
+/// # Errors
+/// When no such row is found.
+pub fn free_row(count: u16) -> Result<u16> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    // Behind each: a process that another thread just began may have those that were held a moment longer.
+    let row_behind = |drawn: u16| {
+        let first = drawn.checked_add(1)?;
+        (first..first.checked_add(count)?).all(is_free).then_some(first)
+    };
+    free_ports(50)?.into_iter().find_map(row_behind).context("not enough free ports in a row")
+}
