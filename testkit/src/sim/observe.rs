@@ -17,6 +17,7 @@ use replication::time::Instant;
 use replication::trace::{Event, TraceSink};
 
 use super::disk::SimDisk;
+use super::links::TraceEntry;
 use super::world::Simulation;
 use crate::invariants::{
     BatchEntry, BrokerFacts, ClusterFacts, LogChange, PartitionFacts, RecordEntry, ReplicaFacts,
@@ -86,10 +87,39 @@ impl Simulation {
             .map(|(_, partition)| partition.clone())
             .collect();
         for partition in gone {
+            self.observe_last_watermark(id, &partition, &events);
             self.checker.on_replica_down(id, &partition);
             self.observer.seen.remove(&(id, partition));
         }
         Ok(())
+    }
+
+    /// A leader may commit a record, answer its producer and lose its log directory in one step. There is
+    /// no replica left to look at then, but its trace tells how far it came (I2).
+    fn observe_last_watermark(
+        &mut self,
+        id: NodeId,
+        partition: &TopicIdPartition,
+        events: &[TraceEntry],
+    ) {
+        let Some(seen) = self.observer.seen.get(&(id, partition.clone())) else {
+            return;
+        };
+        let own = events.iter().filter(|entry| entry.node == id);
+        let told = own.filter_map(|entry| watermark_of(&entry.event, &partition.topic_partition));
+        let high_watermark = told.max().unwrap_or(Offset::NONE).min(seen.log_end);
+        if !seen.facts.is_leader || high_watermark <= seen.facts.high_watermark {
+            return;
+        }
+        let facts = ReplicaFacts { high_watermark, ..seen.facts.clone() };
+        let change = LogChange {
+            reopened: false,
+            cut_to: None,
+            cleaned: false,
+            appended: Vec::new(),
+            wall_clock_ms: self.observer.clocks.get(&id).copied().unwrap_or(i64::MAX),
+        };
+        self.checker.on_replica(id, partition, facts, change);
     }
 
     fn observe_replica(
@@ -257,6 +287,14 @@ fn cut_of(event: &Event, name: &TopicPartition) -> Option<Cut> {
     match event {
         Event::Truncated { partition, to, .. } if partition == name => Some(Cut::To(*to)),
         Event::TruncatedFully { partition, to, .. } if partition == name => Some(Cut::Emptied(*to)),
+        _ => None,
+    }
+}
+
+/// Where an event moves the high watermark of `name` to.
+fn watermark_of(event: &Event, name: &TopicPartition) -> Option<Offset> {
+    match event {
+        Event::HighWatermarkMoved { partition, to, .. } if partition == name => Some(*to),
         _ => None,
     }
 }

@@ -38,6 +38,13 @@ fn a_thousand_random_runs_break_no_invariant_and_end_in_health() {
     run_all(0..1000, &RunPlan::default());
 }
 
+/// Seed 3464: a leader learns from a fetch that a record is committed (I2), answers its producer, and
+/// cannot read its only disk for the fetch's own answer: all in one step, after which it is gone.
+#[test]
+fn what_a_leader_commits_in_the_step_that_ends_it_counts_as_committed() {
+    Simulation::random(3464, &RunPlan::default()).expect("a run that holds");
+}
+
 /// What is never done proves nothing.
 #[test]
 fn random_runs_do_everything_that_they_may_do() {
