@@ -139,12 +139,7 @@ impl Simulation {
         node.busy_until = node.busy_until.max(now + node.disk.take_spent());
         let has_failed =
             node.running().is_some_and(|process| process.core.replicas.have_all_dirs_failed());
-        if has_failed {
-            // What it still did is seen before it ends.
-            self.observe(id)?;
-            self.crash(id, CrashKind::KeepPageCache)?;
-        }
-        Ok(())
+        if has_failed { self.crash(id, CrashKind::KeepPageCache) } else { Ok(()) }
     }
 
     fn end_process(&mut self, id: NodeId) -> Result<()> {
