@@ -45,6 +45,13 @@ fn what_a_leader_commits_in_the_step_that_ends_it_counts_as_committed() {
     Simulation::random(3464, &RunPlan::default()).expect("a run that holds");
 }
 
+/// Seed 4881: a broker meets its failed disk late and ends, which takes it out of the ISR and of the eligible
+/// replicas (C06). The power cut at the last member is then the second loss, which nothing survives.
+#[test]
+fn a_disk_that_failed_and_was_not_met_yet_counts_as_a_process_that_ends() {
+    Simulation::random(4881, &RunPlan::default()).expect("a run that holds");
+}
+
 /// What is never done proves nothing.
 #[test]
 fn random_runs_do_everything_that_they_may_do() {

@@ -147,7 +147,7 @@ impl Run<'_> {
 
     /// Does it, or leaves it out where it cannot be done or may not be done just now.
     pub(super) fn perform(&mut self, act: &Act) -> Result<()> {
-        self.is_unhurt |= self.simulation.is_replicated_everywhere();
+        self.is_unhurt |= self.is_whole();
         if act.breaks() && self.is_recovering() {
             let may_go_on = self.min_isr > 1 && self.decayed.is_none();
             if !may_go_on || act.ends_a_process() {
@@ -315,6 +315,15 @@ impl Run<'_> {
                 && !in_change
                 && (image.leader != node || simulation.network.is_whole())
         })
+    }
+
+    /// Whether everybody has everything, and no disk has failed without its broker having met that yet: the
+    /// end of such a process is still to come.
+    fn is_whole(&self) -> bool {
+        let simulation = &self.simulation;
+        let mut nodes = simulation.node_ids().iter();
+        simulation.is_replicated_everywhere()
+            && nodes.all(|node| !simulation.node(*node).disk.is_broken())
     }
 
     /// Whether a machine that lost data may still be elected, or the cluster is not whole after it.
