@@ -112,13 +112,8 @@ impl Simulation {
             return;
         }
         let facts = ReplicaFacts { high_watermark, ..seen.facts.clone() };
-        let change = LogChange {
-            reopened: false,
-            cut_to: None,
-            cleaned: false,
-            appended: Vec::new(),
-            wall_clock_ms: self.observer.clocks.get(&id).copied().unwrap_or(i64::MAX),
-        };
+        let wall_clock_ms = self.observer.clocks.get(&id).copied().unwrap_or(i64::MAX);
+        let change = LogChange { wall_clock_ms, ..LogChange::default() };
         self.checker.on_replica(id, partition, facts, change);
     }
 
